@@ -83,7 +83,6 @@ from raylog.txncoord.shards import TRANSACTION_TOPIC, TransactionShards
 from raylog.txncoord.verification import Verification
 
 FLUSH_CHECK_INTERVAL_MS_MAX = 1000
-CLEANER_BACKOFF_MS_MIN = 100
 """How often flush.ms is checked: logs are flushed up to this much later than configured. Kafka's default is never."""
 DELETE_CHECK_INTERVAL_MS = 5000
 """How often file.delete.delay.ms is checked: files are deleted up to this much later."""
@@ -196,6 +195,7 @@ class Broker(Node):
             settings=lambda: self.settings.cleaner,
             new_secret=new_nonce,
             on_cleaned=self.table.write_cleaned,
+            now=now,
         )
         active = ActiveController(self, voters)
         self.follower = MetadataFollower(self, active, on_record=self._metadata_changed)
@@ -266,7 +266,14 @@ class Broker(Node):
             ),
         )
         token_keys = self._client_authentication.token_keys
-        for deadlines in (self.groups, self.transactions, self.fetchers, self.lifecycle, token_keys):
+        for deadlines in (
+            self.groups,
+            self.transactions,
+            self.fetchers,
+            self.lifecycle,
+            self.log_cleaner,
+            token_keys,
+        ):
             self.watch_deadline(deadlines.next_deadline_ms)
         self._following = False
         self._first_opened: int | None = None
@@ -283,7 +290,6 @@ class Broker(Node):
             (disk_settings.recovery_point_interval_ms, self.table.write_recovery_points),
             (disk_settings.log_start_offset_interval_ms, self.table.write_log_start_offsets),
             (disk_settings.retention_check_interval_ms, self._apply_retention),
-            (max(settings.cleaner.backoff_ms, CLEANER_BACKOFF_MS_MIN), self.log_cleaner.begin),
             (settings.offsets.retention_check_interval_ms, self._expire_offsets),
             (transactions.abort_check_interval_ms, self.transactions.time_out),
             (transactions.id_expiration_check_interval_ms, self._expire_transactional_ids),
@@ -366,6 +372,7 @@ class Broker(Node):
         self.transactions.tick(now)
         self.fetchers.tick(now)
         self.lifecycle.tick(now)
+        self.log_cleaner.tick(now)
         self._client_authentication.token_keys.tick(now)
         super().tick(now)
 

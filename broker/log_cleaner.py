@@ -32,6 +32,8 @@ from raylog.transport.node import Job, JobKind
 LOOKS_PER_STEP: Final = 200
 """Partitions that one step looks at: about a millisecond."""
 IO_BYTES_MIN: Final = 4096
+BACKOFF_MS_MIN: Final = 100
+"""A smaller log.cleaner.backoff.ms would only cost CPU time."""
 events = logging.getLogger("raylog.broker")
 
 
@@ -73,6 +75,7 @@ class LogCleaner:
         settings: Callable[[], CleanerSettings],
         new_secret: Callable[[int], bytes],
         on_cleaned: Callable[[Now], None],
+        now: Now,
     ) -> None:
         """`on_cleaned` is called when a log has been cleaned, to save up to where."""
         self._partitions = partitions
@@ -82,6 +85,8 @@ class LogCleaner:
         self._settings = settings
         self._new_secret = new_secret
         self._on_cleaned = on_cleaned
+        self._looked_ms = now.monotonic_ms
+        """When the last round began."""
         self._unseen: deque[TopicPartition] = deque()
         """Partitions that the current round has not looked at."""
         self._dirty: dict[TopicPartition, float] = {}
@@ -94,6 +99,15 @@ class LogCleaner:
     def uncleanable(self) -> dict[TopicPartition, str]:
         """Partitions that cannot be cleaned, each with the reason."""
         return {tp: reason for tp, (_, reason) in self._uncleanable.items()}
+
+    def next_deadline_ms(self) -> int:
+        """When to look for logs again (monotonic)."""
+        return self._looked_ms + max(self._settings().backoff_ms, BACKOFF_MS_MIN)
+
+    def tick(self, now: Now) -> None:
+        if now.monotonic_ms >= self.next_deadline_ms():
+            self._looked_ms = now.monotonic_ms
+            self.begin(now)
 
     def begin(self, now: Now) -> None:
         """Look for logs to clean. Does nothing if the last round has not ended."""

@@ -76,6 +76,7 @@ LOG_CLEANER_BACKOFF_MS: ConfigKey[int] = ConfigKey(
     15_000,
     "How often the broker looks for logs to clean, in milliseconds.",
     at_least(0),
+    dynamic=True,
 )
 LOG_CLEANER_MIN_CLEANABLE_RATIO: ConfigKey[float] = ConfigKey(
     "log.cleaner.min.cleanable.ratio",

@@ -13,6 +13,11 @@ from raylog.core.ids import TopicPartition
 from raylog.logstore.cleaner import CleanedLog, CleanerBuffers, CleaningPlan
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from raylog.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from raylog.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.reader import Record, read_batches, whole_batches
 from tests.support.direct_broker import DirectBroker
@@ -216,3 +221,15 @@ def test_a_topic_that_is_deleted_during_its_cleaning_leaves_nothing(broker: Dire
     broker.pass_time(120_000)
     broker.settle()
     assert not [name for name in broker.disk.listdir(broker.log_path) if name.startswith("t-")]
+
+
+def test_the_backoff_can_be_changed_while_the_broker_runs(broker: DirectBroker) -> None:
+    fill(broker, 60)
+    broker.pass_time(1500)  # closed segments are flushed
+    change = AlterableConfig(name="log.cleaner.backoff.ms", config_operation=0, value="200")
+    resource = AlterConfigsResource(resource_type=4, resource_name="", configs=(change,))
+    [answer] = broker.call(IncrementalAlterConfigsRequest(resources=(resource,))).responses
+    assert answer.error_code == ErrorCode.NONE
+    assert broker.broker.table.online[TP].log.cleaned_upto == 0
+    broker.pass_time(300)
+    assert broker.broker.table.online[TP].log.cleaned_upto > 0
