@@ -14,7 +14,9 @@ from tempfile import TemporaryDirectory
 
 from benchmarks import (
     compaction,
+    coordinator_load,
     groups,
+    latency_while_cleaning,
     local,
     many_partitions,
     replication,
@@ -81,6 +83,8 @@ def _measure(arguments: argparse.Namespace) -> list[Figure]:
         figures += security.measure(runs, megabytes, arguments.dir)
     if only in (None, "compaction"):
         figures += compaction.measure(runs, megabytes, arguments.dir)
+        figures += latency_while_cleaning.measure(runs, megabytes, arguments.dir)
+        figures += coordinator_load.measure(runs, arguments.dir)
     if only not in (None, "wire", "local", "spark"):
         return figures
     config = {"message.max.bytes": 2_000_000, "num.partitions": 1, "log.segment.delete.delay.ms": 0}

@@ -31,15 +31,15 @@ from tests.support.direct_broker import DirectBroker
 from tests.support.forms import by_form
 from tests.support.transactional_client import group_coordinator
 
-COMMITS = by_form(60_000, long=10_000_000)
-GROUPS = by_form(20, long=1000)
+COMMITS = by_form(100_000, long=10_000_000)
+GROUPS = 2000
 PARTITIONS = 5
 """Of each group."""
-SEGMENT_BYTES = by_form(1 << 20, long=8 << 20)
+SEGMENT_BYTES = 1 << 20
 BACKOFF_MS = 15_000
 DAY_MS = 86_400_000
-COMMITS_PER_ROUND = by_form(1000, long=10_000_000 * BACKOFF_MS // DAY_MS)
-"""In the time of BACKOFF_MS."""
+COMMITS_PER_ROUND = 10_000_000 * BACKOFF_MS // DAY_MS
+"""In the time of BACKOFF_MS, if a day has ten million."""
 DIRTY_RATIO = 0.5
 CONFIG: dict[str, Any] = {
     "offsets.topic.num.partitions": 1,
