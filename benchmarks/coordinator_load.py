@@ -86,4 +86,4 @@ def _compact(log: Log) -> None:
     plan = log.plan_cleaning(found, now_ms=NOW_MS, secret=bytes(SECRET_BYTES))
     assert log.begin_swaps(plan, clean(RealDisk(), plan, BUFFERS))
     while log.swap_next(NOW_MS):
-        pass
+        RealDisk().fsync_dir(log.path)

@@ -175,7 +175,7 @@ class LogCleaner:
         tp, log, cleaned = cleaning.topic_partition, cleaning.log, cleaning.cleaned
         is_open = log.offline_reason is None
         if cleaned is not None and is_open and log.begin_swaps(cleaning.plan, cleaned):
-            self._background.add_steps(partial(self._swap, cleaning))
+            self._swap(cleaning)
             return
         if failure is not None and is_open and not self._stopped:
             where = {"topic_partition": str(tp), "reason": str(failure)}
@@ -186,23 +186,30 @@ class LogCleaner:
                 events.warning("log not cleaned", extra=where)
         self._remove_leftovers(cleaning)
 
-    def _swap(self, cleaning: _Cleaning, now: Now) -> bool:
-        log, cleaned = cleaning.log, cleaning.cleaned
+    def _swap(self, cleaning: _Cleaning) -> None:
+        """Take steps until one must be durable: then a job syncs the directory."""
+        log, cleaned, now = cleaning.log, cleaning.cleaned, self._background.now
         assert cleaned is not None
         more = False
         with disk_may_fail():
             more = log.swap_next(now.wall_ms)
         if more:
-            return True
+            sync = partial(self._disk.fsync_dir, cleaning.plan.directory)
+            self._background.add_job(Job(sync, partial(self._synced, cleaning), JobKind.CLEAN))
+            return
         if log.cleaned_upto != cleaned.upto:
             self._remove_leftovers(cleaning)
-            return False
+            return
         what = {"topic_partition": str(cleaning.topic_partition), "upto": cleaned.upto}
         sizes = {"read_bytes": cleaned.read_bytes, "written_bytes": cleaned.written_bytes}
         events.info("log cleaned", extra={**what, **sizes})
         self._on_cleaned(now)
         self._finish(cleaning)
-        return False
+
+    def _synced(self, cleaning: _Cleaning, failure: OSError | None) -> None:
+        if failure is not None and cleaning.log.offline_reason is None:
+            cleaning.log.take_offline(f"compact failed: {failure}")
+        self._swap(cleaning)
 
     def _remove_leftovers(self, cleaning: _Cleaning) -> None:
         """A cleaning was not, or not completely, swapped in."""

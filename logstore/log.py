@@ -526,6 +526,7 @@ class Log:
         self._durability.drop_plan()
         self.generation += 1
         try:
+            self._cleaning.settle()
             if offset < self._segments[0].base_offset:
                 self._start_anew_at(offset)
             else:
@@ -550,6 +551,7 @@ class Log:
         self._durability.drop_plan()
         self.generation += 1
         try:
+            self._cleaning.settle()
             self._start_anew_at(offset)
             self._durability.write_leader_epochs_or_later()
             self._producers.reload(self.log_end_offset)
@@ -660,6 +662,8 @@ class Log:
                 self._segments, self.settings, log_start_offset=self.log_start_offset, limit=limit, now_ms=now_ms
             )
             deletable = deletable if segments_max is None else min(deletable, segments_max)
+            if deletable:
+                self._cleaning.settle()
             all_go = deletable == len(self._segments)
             for _ in range(deletable - all_go):
                 self._retire_oldest(due_ms)
@@ -686,7 +690,8 @@ class Log:
     def plan_cleaning(self, cleanable: Cleanable, *, now_ms: int, secret: bytes) -> CleaningPlan:
         """A plan for `cleaner.clean`; `secret` are the random bytes that it needs.
 
-        The caller calls `clean` in another process, then `begin_swaps`, then `swap_next` until it returns False.
+        The caller calls `clean` in another process, then `begin_swaps`, then `swap_next` until it returns False. Each
+        time that it returns True, the caller syncs the directory.
         """
         return self._cleaning.plan(cleanable, self.settings, generation=self.generation, now_ms=now_ms, secret=secret)
 
@@ -698,7 +703,10 @@ class Log:
         return True
 
     def swap_next(self, now_ms: int) -> bool:
-        """Swap in one cleaned segment, durably. Returns whether to go on; `cleaned_upto` moves with the last one."""
+        """Take the next step of the swaps. Returns whether to go on, after the directory was synced off the event loop.
+
+        `cleaned_upto` moves with the last step.
+        """
         self._check_online()
         try:
             return self._cleaning.swap_next(now_ms=now_ms, due_ms=now_ms + self.settings.file_delete_delay_ms)

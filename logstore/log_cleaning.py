@@ -5,7 +5,8 @@ for a later one that may yet be truncated. After a truncation, or if retention h
 left of a cleaning is dropped.
 
 Segments are swapped from the oldest on, each durably before the next: a tombstone never goes before the values that it
-deletes.
+deletes. A swap waits twice for the disk. Records may be appended and read meanwhile; before segments go in another way,
+`settle` completes the swap or undoes it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from raylog.logstore.log_producers import LogProducers
 from raylog.logstore.retirement import Retirement
 from raylog.logstore.segment import Segment
 from raylog.logstore.segment_list import SegmentList
-from raylog.logstore.segment_swap import begin_swap, end_swap
+from raylog.logstore.segment_swap import SWAP_SUFFIX, begin_swap, end_swap, place_indexes, undo_swap
 from raylog.logstore.settings import LogSettings
 
 
@@ -43,13 +44,15 @@ class Cleanable(NamedTuple):
 
 
 class LogCleaning:
-    """Raises the OSErrors of the disk. After an error of `swap_next` the log must be opened again."""
+    """Raises the OSErrors of the disk. After an error of `swap_next` or `settle` the log must be opened again."""
 
     __slots__ = (
+        "_begun",
         "_directory",
         "_disk",
         "_durability",
         "_next",
+        "_placed",
         "_producers",
         "_retirement",
         "_segments",
@@ -78,6 +81,10 @@ class LogCleaning:
         self._retirement = retirement
         self._next: deque[CleanedSegment] = deque()
         """Cleaned segments that are still to be swapped in."""
+        self._begun: CleanedSegment | None = None
+        """The one whose swap has begun, and that is not in the log yet."""
+        self._placed: Segment | None = None
+        """The new segment that is in the log, and whose file does not have its final name yet."""
         self._upto = upto
         """What `upto` is after that."""
 
@@ -134,37 +141,66 @@ class LogCleaning:
         self._next = deque(cleaned.segments)
         self._upto = Offset(cleaned.upto)
 
+    def settle(self) -> None:
+        """Complete the swap that has begun, durably, or undo it; the caller will remove segments."""
+        if self._placed is not None:
+            self._disk.fsync_dir(self._directory)
+            self._end(self._placed)
+        elif self._begun is not None:
+            undo_swap(self._disk, self._directory, self._begun.base_offset)
+            self._begun = None
+            self._next.clear()
+
     def drop(self, *, upto: Offset) -> None:
-        """Drop what is left of a cleaning, because the log was truncated to `upto`."""
+        """Drop what is left of a cleaning, because the log was truncated to `upto`. `settle` was called before."""
         self._next.clear()
         self.upto = min(self.upto, upto)
 
     def swap_next(self, *, now_ms: int, due_ms: int) -> bool:
-        """Swap in one segment. Returns whether to go on. The old files are deleted at `due_ms`."""
+        """Take the next step of the swaps; returns whether there is another one, before which the caller syncs the
+        directory. The old files are deleted at `due_ms`.
+        """
+        if self._begun is not None:
+            self._place(self._begun, now_ms=now_ms, due_ms=due_ms)
+            return True
+        if self._placed is not None:
+            self._end(self._placed)
         if not self._next:
             return False
         cleaned = self._next.popleft()
-        first = self._segments.number_of(cleaned.base_offset)
-        replaced = [
-            self._segments[number] for number in range(first, min(first + len(cleaned.replaces), len(self._segments)))
-        ]
-        if tuple(segment.base_offset for segment in replaced) != cleaned.replaces:
+        if tuple(segment.base_offset for segment in self._replaced_by(cleaned)) != cleaned.replaces:
             self._next.clear()
             return False
         begin_swap(self._disk, self._directory, cleaned.base_offset)
+        self._begun = cleaned
+        return True
+
+    def _place(self, cleaned: CleanedSegment, *, now_ms: int, due_ms: int) -> None:
+        replaced = self._replaced_by(cleaned)
         for segment in reversed(replaced[1:]):
             self._retirement.retire(segment, due_ms=due_ms)
         replaced[0].close()
-        end_swap(self._disk, self._directory, cleaned.base_offset)
+        place_indexes(self._disk, self._directory, cleaned.base_offset)
         self._durability.directory_changed()
-        fresh = Segment.open(self._disk, self._directory, cleaned.base_offset, now_ms=now_ms)
+        fresh = Segment.open(self._disk, self._directory, cleaned.base_offset, now_ms=now_ms, log_ending=SWAP_SUFFIX)
         fresh.next_offset = cleaned.next_offset
         fresh.load_own_transactions()
         fresh.release()
-        self._segments.replace(first, len(replaced), fresh)
+        self._segments.replace(self._segments.number_of(cleaned.base_offset), len(replaced), fresh)
+        self._begun, self._placed = None, fresh
+
+    def _end(self, placed: Segment) -> None:
+        end_swap(self._disk, self._directory, placed.base_offset)
+        self._durability.directory_changed()
+        placed.renamed()
+        self._placed = None
         if not self._next:
             self.upto = self._upto
-        return bool(self._next)
+
+    def _replaced_by(self, cleaned: CleanedSegment) -> list[Segment]:
+        first = self._segments.number_of(cleaned.base_offset)
+        last = min(first + len(cleaned.replaces), len(self._segments))
+        return [self._segments[number] for number in range(first, last)]
 
     def _first_dirty(self, log_start_offset: Offset) -> Offset:
         return max(self.upto, log_start_offset)

@@ -97,6 +97,7 @@ class Segment:
         "_indexes",
         "_is_read_only",
         "_is_shared",
+        "_log_ending",
         "_stem",
         "_unchecked_bytes",
         "base_offset",
@@ -122,7 +123,9 @@ class Segment:
         self._disk = disk
         self._stem = f"{directory}/{base_offset:020d}"
         self._ending = ending
-        """What the names of its files have after their suffixes."""
+        """What the names of its indexes have after their suffixes."""
+        self._log_ending = ending
+        """The same of the `.log` file."""
         self._handle = handle
         """None while the file is closed, until it is used."""
         self._is_read_only = False
@@ -166,9 +169,13 @@ class Segment:
         return segment
 
     @classmethod
-    def open(cls, disk: Disk, directory: str, base_offset: int, *, now_ms: int) -> Segment:
-        """Use an existing file without reading it. The caller sets `next_offset`, or calls `load`."""
+    def open(cls, disk: Disk, directory: str, base_offset: int, *, now_ms: int, log_ending: str = "") -> Segment:
+        """Use an existing file without reading it. The caller sets `next_offset`, or calls `load`.
+
+        With `log_ending` the name of the `.log` file ends so until `renamed` is called.
+        """
         segment = cls(disk, directory, base_offset, None, now_ms=now_ms)
+        segment._log_ending = log_ending
         status = disk.status(segment.path)
         segment.size_bytes, segment._identity = status.size_bytes, status.identity
         segment._unchecked_bytes = segment.size_bytes
@@ -526,7 +533,7 @@ class Segment:
     @property
     def path(self) -> str:
         """The path of the `.log` file."""
-        return self._stem + LOG_SUFFIX + self._ending
+        return self._stem + LOG_SUFFIX + self._log_ending
 
     def identity(self) -> tuple[int, int]:
         """The identity of the `.log` file that has its name now."""
@@ -534,7 +541,11 @@ class Segment:
 
     def paths(self) -> list[str]:
         """The paths of its data and index files, some of which may not exist."""
-        return [self._stem + suffix + self._ending for suffix in SEGMENT_SUFFIXES]
+        return [self.path, *(self._stem + suffix + self._ending for suffix in SEGMENT_SUFFIXES[1:])]
+
+    def renamed(self) -> None:
+        """The `.log` file has got its final name."""
+        self._log_ending = ""
 
     def flush(self, *, closed: bool) -> None:
         """fsync the data, and for a closed segment the indexes."""

@@ -4,7 +4,8 @@ The new segment has the base offset of the first one that it replaces. Its files
 suffix `.cleaned`, before the swap begins:
 
 1. The `.log.cleaned` is renamed to `.log.swap`, durably. From here on the swap is completed, even by another process.
-2. The other replaced segments are removed, and the new indexes get their names, durably.
+2. The other replaced segments are removed, and the new indexes get their names, durably. From here on readers get the
+   `.log.swap`.
 3. The `.log.swap` is renamed to `.log`, in place of the first replaced segment.
 
 Until step 1 a start deletes `.cleaned` files. As in Kafka, a start that finds a `.swap` removes the segments whose
@@ -26,14 +27,21 @@ SWAP_SUFFIX: Final = ".swap"
 
 
 def begin_swap(disk: Disk, directory: str, base_offset: int) -> None:
-    """Step 1. If it raises, the swap may have begun, and the log must be opened again."""
+    """Step 1, until the caller syncs the directory. If it raises, the log must be opened again."""
     log = f"{directory}/{file_name(base_offset, LOG_SUFFIX)}"
     disk.rename(log + CLEANED_SUFFIX, log + SWAP_SUFFIX)
+
+
+def undo_swap(disk: Disk, directory: str, base_offset: int) -> None:
+    """Undo step 1, durably. Can be repeated if it raises."""
+    log = f"{directory}/{file_name(base_offset, LOG_SUFFIX)}{SWAP_SUFFIX}"
+    if disk.exists(log):
+        disk.unlink(log)
     disk.fsync_dir(directory)
 
 
-def end_swap(disk: Disk, directory: str, base_offset: int) -> None:
-    """Steps 2 and 3 for the new segment; the caller has removed the other segments. Step 3 is not durable yet."""
+def place_indexes(disk: Disk, directory: str, base_offset: int) -> None:
+    """Step 2, after the caller has removed the other segments, and until it syncs the directory."""
     # The transaction index first, which may have no successor: the others are still there if it was not replaced yet.
     for suffix in (TRANSACTION_INDEX_SUFFIX, TIME_INDEX_SUFFIX, OFFSET_INDEX_SUFFIX):
         path = f"{directory}/{file_name(base_offset, suffix)}"
@@ -41,7 +49,10 @@ def end_swap(disk: Disk, directory: str, base_offset: int) -> None:
             disk.rename(fresh, path)
         elif disk.exists(path) and _fresh(disk, f"{directory}/{file_name(base_offset, OFFSET_INDEX_SUFFIX)}"):
             disk.unlink(path)
-    disk.fsync_dir(directory)
+
+
+def end_swap(disk: Disk, directory: str, base_offset: int) -> None:
+    """Step 3, which is not durable yet."""
     log = f"{directory}/{file_name(base_offset, LOG_SUFFIX)}"
     disk.rename(log + SWAP_SUFFIX, log)
 
@@ -63,6 +74,8 @@ def complete_swaps(disk: Disk, directory: str) -> None:
         for base, log in logs.items():
             if base_offset < base < next_offset:
                 disk.unlink(f"{directory}/{log}")
+        place_indexes(disk, directory, base_offset)
+        disk.fsync_dir(directory)
         end_swap(disk, directory, base_offset)
         disk.fsync_dir(directory)
 

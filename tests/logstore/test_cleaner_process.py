@@ -18,7 +18,7 @@ from raylog.logstore.cleaner_process import CleanerProcesses, Pace
 from raylog.logstore.disk import RealDisk
 from raylog.logstore.log import Log
 from tests.logstore.batches import NOW, TP
-from tests.logstore.test_cleaning import BUFFERS, SECRET, SETTINGS, put, records_in
+from tests.logstore.test_cleaning import BUFFERS, SECRET, SETTINGS, put, records_in, take_steps
 
 SLOW = CleanerBuffers(dedupe_bytes=1 << 20, io_bytes=4096, load_factor=0.9, io_bytes_per_second=1000)
 WAIT_SECONDS = 30.0
@@ -45,8 +45,7 @@ def plan_of(log: Log) -> CleaningPlan:
 
 def swap_in(log: Log, plan: CleaningPlan, cleaned: CleanedLog) -> None:
     assert log.begin_swaps(plan, cleaned)
-    while log.swap_next(NOW):
-        pass
+    take_steps(log, RealDisk())
 
 
 def test_a_child_cleans_and_is_used_again(log: Log) -> None:

@@ -65,10 +65,18 @@ def run_cleaning(
         return None
     plan, cleaned = write_cleaned(log, disk, limit=upto, now_ms=now_ms, buffers=buffers)
     assert log.begin_swaps(plan, cleaned)
-    while log.swap_next(now_ms):
-        pass
+    take_steps(log, disk, now_ms=now_ms)
     assert log.cleaned_upto == cleaned.upto
     return cleaned
+
+
+def take_steps(log: Log, disk: Disk, steps_max: int | None = None, *, now_ms: int = NOW) -> int:
+    """Swap in cleaned segments; returns the number of steps that were taken."""
+    steps = 0
+    while steps != steps_max and log.swap_next(now_ms):
+        disk.fsync_dir(log.path)
+        steps += 1
+    return steps
 
 
 def write_cleaned(
@@ -313,34 +321,38 @@ def test_a_cleaning_of_a_log_that_was_truncated_meanwhile_is_dropped(disk: SimDi
     assert table_of(records_in(log)) == {b"k": b"v9"}
 
 
-def test_what_is_left_of_a_cleaning_is_dropped_by_a_truncation(disk: SimDisk) -> None:
+@pytest.mark.parametrize("steps", range(6))
+def test_what_is_left_of_a_cleaning_is_dropped_by_a_truncation(disk: SimDisk, steps: int) -> None:
     log = open_log(disk)
     for number in range(60):
         put(log, (b"k%d" % (number % 3), b"v%d" % number))
     plan, cleaned = write_cleaned(log, disk)
     assert len(cleaned.segments) > 3
     assert log.begin_swaps(plan, cleaned)
-    assert log.swap_next(NOW)
+    assert take_steps(log, disk, steps) == steps
     log.truncate_to(Offset(40))
     assert not log.swap_next(NOW)
     assert log.cleaned_upto == 0
+    assert not [name for name in disk.listdir(PATH) if name.endswith(".swap")]
     for number in range(40, 60):
         put(log, (b"k%d" % (number % 3), b"w%d" % number))
     assert [record.value for record in records_in(log)][-20:] == [b"w%d" % number for number in range(40, 60)]
 
 
-def test_a_cleaning_ends_when_retention_has_deleted_a_segment(disk: SimDisk) -> None:
+@pytest.mark.parametrize("steps", range(6))
+def test_a_cleaning_ends_when_retention_has_deleted_a_segment(disk: SimDisk, steps: int) -> None:
     log = open_log(disk, replace(SETTINGS, is_deleted=True, retention_ms=-1, segment_bytes=200))
     for number in range(40):
         put(log, (b"k%d" % (number % 5), b"v%d" % number))
     plan, cleaned = write_cleaned(log, disk)
     expected = table_of(records_in(log))
+    assert log.begin_swaps(plan, cleaned)
+    assert take_steps(log, disk, steps) == steps
     log.delete_records_before(Offset(20))
     log.apply_retention(NOW)
-    assert log.begin_swaps(plan, cleaned)
-    while log.swap_next(NOW):
-        pass
+    take_steps(log, disk)
     assert log.cleaned_upto == 0
+    assert not [name for name in disk.listdir(PATH) if name.endswith(".swap")]
     assert table_of(records_in(log)) == expected
 
 
