@@ -43,7 +43,7 @@ from raylog.logstore.disk import Disk
 from raylog.logstore.log_dir import Jobs, run_in_order
 from raylog.metadata.effective_configs import ALL_BROKERS, dynamic_texts, effective_configs
 from raylog.metadata.image import MetadataImage, TopicImage
-from raylog.metadata.levels import advertised_features
+from raylog.metadata.levels import COMPACTION_LEVEL, advertised_features
 from raylog.metadata.records import (
     BrokerConfigsChanged,
     BrokerUnfenced,
@@ -429,7 +429,11 @@ class Broker(Node):
             self._topic_creation.request(topic, now, requester=None if self.quotas is None else requester)
 
     def _request_internal_topic(self, topic: str, wanted: InternalTopic, now: Now) -> None:
-        """Limits the replicas to the number of live brokers, but not below min.insync.replicas."""
+        """Limits the replicas to the number of live brokers, but not below min.insync.replicas.
+
+        While there may be brokers that do not compact logs, all records are kept.
+        """
+        can_compact = self.image.metadata_level >= COMPACTION_LEVEL
         least = min(wanted.min_insync_replicas, len(self.image.brokers))
         self._topic_creation.request_internal(
             topic,
@@ -439,7 +443,7 @@ class Broker(Node):
             configs={
                 "segment.bytes": str(wanted.segment_bytes),
                 "min.insync.replicas": str(wanted.min_insync_replicas),
-                "cleanup.policy": COMPACT,
+                **({"cleanup.policy": COMPACT} if can_compact else {"retention.ms": "-1"}),
                 "compression.type": PRODUCER_COMPRESSION,
             },
         )

@@ -5,15 +5,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from raylog.config.compaction import COMPACT
+from raylog.config.topic import CLEANUP_POLICY
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId
 from raylog.core.outcome import Outcome
 from raylog.metadata.image import MetadataImage
-from raylog.metadata.levels import LATEST_LEVEL, METADATA_FEATURE, LevelRange, level_range
-from raylog.metadata.records import FeatureLevelChanged, MetadataRecord, required_level
+from raylog.metadata.levels import COMPACTION_LEVEL, LATEST_LEVEL, METADATA_FEATURE, LevelRange, level_range
+from raylog.metadata.records import FeatureLevelChanged, MetadataRecord, TopicConfigsChanged, required_level
+from raylog.metadata.topic_names import INTERNAL_TOPICS
 
 NEW_CLUSTER: Final = (FeatureLevelChanged(METADATA_FEATURE, LATEST_LEVEL),)
 """The records after the first ControllerElected in a new cluster's metadata log: the newest level."""
@@ -35,7 +38,8 @@ def update_feature(
 def raise_level(
     image: MetadataImage, level: int, *, voters: Mapping[BrokerId, LevelRange | None]
 ) -> Outcome[None, MetadataRecord]:
-    """Set the finalized level to `level`; no records if it is that already.
+    """Set the finalized level to `level`; no records if it is that already. Internal topics become compacted with the
+    level from which on all brokers can do so.
 
     `voters` are the levels that each controller supports, None if it is not known. Raises
     KafkaError(INVALID_UPDATE_VERSION) for a level below the finalized one, and for one that a controller or a
@@ -54,7 +58,18 @@ def raise_level(
         supported = level_range(broker.registration.features)
         if level not in supported:
             raise _invalid(level, f"Broker {broker_id} supports levels {supported}.")
-    return Outcome(None, [FeatureLevelChanged(METADATA_FEATURE, level)])
+    return Outcome(None, [FeatureLevelChanged(METADATA_FEATURE, level), *_compacted_internal_topics(image, level)])
+
+
+def _compacted_internal_topics(image: MetadataImage, level: int) -> Iterator[TopicConfigsChanged]:
+    """The internal topics that were created when brokers did not compact logs, and kept all records."""
+    if not image.metadata_level < COMPACTION_LEVEL <= level:
+        return
+    for name in sorted(INTERNAL_TOPICS & image.topics.keys()):
+        topic = image.topics[name]
+        if CLEANUP_POLICY.name not in topic.configs:
+            configs = {**topic.configs, CLEANUP_POLICY.name: COMPACT}
+            yield TopicConfigsChanged(topic.topic_id, tuple(sorted(configs.items())))
 
 
 def check_registration(image: MetadataImage, features: tuple[tuple[str, int, int], ...]) -> None:

@@ -8,7 +8,8 @@ upgraded one at a time: the level is raised once every node supports it.
 Level 1 is that of logs that hold no FeatureLevelChanged: they were written before levels existed.
 Level 2 introduces FeatureLevelChanged.
 Level 3 introduces SCRAM credentials, client quotas and delegation tokens.
-Level 4 introduces passwords in the dynamic configuration of brokers, and several log directories of a broker.
+Level 4 introduces passwords in the dynamic configuration of brokers, several log directories of a broker, and
+compaction.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ FIRST_LEVEL: Final = 1
 PASSWORDS_LEVEL: Final = 4
 DIRECTORIES_LEVEL: Final = 4
 """From this level on a broker may have several log directories."""
+COMPACTION_LEVEL: Final = 4
+"""From this level on all brokers compact logs, and internal topics have the cleanup policy compact."""
 LATEST_LEVEL: Final = 4
 
 

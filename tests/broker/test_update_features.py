@@ -6,10 +6,12 @@ import pytest
 
 from raylog.controller import features
 from raylog.core.errors import ErrorCode
+from raylog.groupcoord.shards import OFFSETS_TOPIC
 from raylog.metadata.levels import FIRST_LEVEL, LATEST_LEVEL, METADATA_FEATURE
 from raylog.protocol.messages.api_versions import ApiVersionsRequest, FinalizedFeatureKey
 from raylog.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
 from tests.support.direct_cluster import DirectCluster
+from tests.support.transactional_client import group_coordinator
 
 LEVEL_LOWER, LEVEL_UNKNOWN = 0, LATEST_LEVEL + 1
 CANNOT = "raylog.metadata cannot be set to level"
@@ -91,3 +93,20 @@ def test_a_broker_that_is_away_counts(cluster: DirectCluster) -> None:
     """Its registration is part of the metadata until it is unregistered."""
     cluster.brokers[2].stop()
     assert update(cluster, (METADATA_FEATURE, LATEST_LEVEL)).error_code == ErrorCode.NONE
+
+
+def test_the_offsets_topic_becomes_compacted_with_the_level(cluster: DirectCluster) -> None:
+    group_coordinator(cluster)
+    topic = cluster.active.image.topics[OFFSETS_TOPIC]
+    assert topic.configs["retention.ms"] == "-1"
+    assert "cleanup.policy" not in topic.configs  # there may be brokers that refuse the value compact
+    update(cluster, (METADATA_FEATURE, LATEST_LEVEL))
+    cluster.pass_time(1000)
+    logs = [
+        partition.log
+        for member in cluster.brokers
+        for tp, partition in member.broker.partitions.items()
+        if tp.topic == OFFSETS_TOPIC
+    ]
+    assert logs
+    assert all(log.settings.is_compacted and not log.settings.is_deleted for log in logs)

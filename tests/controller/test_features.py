@@ -13,8 +13,15 @@ from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId
 from raylog.core.outcome import Outcome
 from raylog.metadata.image import MetadataImage
-from raylog.metadata.levels import FIRST_LEVEL, LATEST_LEVEL, METADATA_FEATURE, LevelRange
-from raylog.metadata.records import BrokerRegistered, FeatureLevelChanged, MetadataRecord, TopicCreated, required_level
+from raylog.metadata.levels import COMPACTION_LEVEL, FIRST_LEVEL, LATEST_LEVEL, METADATA_FEATURE, LevelRange
+from raylog.metadata.records import (
+    BrokerRegistered,
+    FeatureLevelChanged,
+    MetadataRecord,
+    TopicConfigsChanged,
+    TopicCreated,
+    required_level,
+)
 from tests.controller.metadata import carry_out, image_of, registered, replay
 
 VOTERS = {BrokerId(1000): LevelRange(1, 2)}
@@ -75,6 +82,26 @@ def test_a_level_that_a_node_does_not_support_is_refused(level: int, why: str) -
     with pytest.raises(KafkaError) as refused:
         raise_level(image, level, voters={BrokerId(1000): LevelRange(1, 4), BrokerId(1001): LevelRange(1, 3)})
     assert (refused.value.code, refused.value.message) == (ErrorCode.INVALID_UPDATE_VERSION, why)
+
+
+def test_internal_topics_become_compacted_with_the_level_of_compaction() -> None:
+    image = image_of(0)
+    kept = (("retention.ms", "-1"),)
+    replay(
+        image,
+        [
+            supporting(0, 1, LATEST_LEVEL),
+            FeatureLevelChanged(METADATA_FEATURE, COMPACTION_LEVEL - 1),
+            TopicCreated("__consumer_offsets", UUID(int=1), kept),
+            TopicCreated("__transaction_state", UUID(int=2), (("cleanup.policy", "delete"),)),
+            TopicCreated("other", UUID(int=3), kept),
+        ],
+    )
+    outcome = raise_level(image, COMPACTION_LEVEL, voters={BrokerId(1000): LevelRange(1, LATEST_LEVEL)})
+    changed = TopicConfigsChanged(UUID(int=1), (("cleanup.policy", "compact"), *kept))
+    assert outcome.records == [FeatureLevelChanged(METADATA_FEATURE, COMPACTION_LEVEL), changed]
+    carry_out(image, outcome)
+    assert not raise_level(image, COMPACTION_LEVEL, voters={}).records
 
 
 def test_a_broker_without_a_registered_range_supports_the_first_level_only() -> None:
