@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
 from benchmarks.figures import Figure, figure, progress
-from benchmarks.kafka_cleaner import Cost, kafka_cleaner
+from benchmarks.kafka_cleaner import SEGMENT_BYTES, Cost, kafka_cleaner
 from raylog.core.ids import LeaderEpoch, Offset, TopicPartition
 from raylog.logstore.cleaner import CleanerBuffers, clean
 from raylog.logstore.disk import RealDisk
@@ -81,7 +81,7 @@ def _figures(shape: Shape, pairs: list[tuple[Cost, Cost | None]]) -> list[Figure
 
 def _filled(path: Path, shape: Shape, size_bytes: int) -> Log:
     progress(f"compaction: writes {size_bytes / 1e6:.0f} MB, {shape.name}")
-    settings = LogSettings(is_compacted=True, segment_bytes=100 << 20)
+    settings = LogSettings(is_compacted=True, segment_bytes=SEGMENT_BYTES)
     log = Log.open(
         RealDisk(),
         str(path),

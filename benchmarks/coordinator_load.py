@@ -85,5 +85,5 @@ def _compact(log: Log) -> None:
     assert found is not None
     plan = log.plan_cleaning(found, now_ms=NOW_MS, secret=bytes(SECRET_BYTES))
     assert log.begin_swaps(plan, clean(RealDisk(), plan, BUFFERS))
-    while log.swap_next(NOW_MS):
-        RealDisk().fsync_dir(log.path)
+    while sync := log.swap_next(NOW_MS):
+        sync()

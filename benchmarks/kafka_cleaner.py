@@ -27,6 +27,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from benchmarks.figures import cpu_seconds, progress
 from tests.support.kafka_peer import ROOT, KafkaPeer, kafka_peer
 
+SEGMENT_BYTES: Final = 100 << 20
 SETTINGS: Final = {
     "log.cleaner.backoff.ms": "50",
     "log.cleaner.dedupe.buffer.size": str(128 << 20),
@@ -92,7 +93,7 @@ def kafka_cleaner(path: Path, logs: Mapping[str, Path], runs: int) -> Iterator[K
     with kafka_peer(path, SETTINGS, JAVA_OPTIONS) as peer:
         peer.start()
         topics = {f"{name}.{number}": log for name, log in logs.items() for number in range(runs + 1)}
-        config = {"cleanup.policy": "delete", "retention.ms": "-1", "segment.bytes": str(100 << 20)}
+        config = {"cleanup.policy": "delete", "retention.ms": "-1", "segment.bytes": str(SEGMENT_BYTES)}
         admin = peer.admin()
         for done in admin.create_topics([NewTopic(each, 1, 1, config=config) for each in topics]).values():
             done.result(ADMIN_SECONDS)

@@ -187,14 +187,13 @@ class LogCleaner:
         self._remove_leftovers(cleaning)
 
     def _swap(self, cleaning: _Cleaning) -> None:
-        """Take steps until one must be durable: then a job syncs the directory."""
+        """Take the next step, and do by a job what it takes before another one."""
         log, cleaned, now = cleaning.log, cleaning.cleaned, self._background.now
         assert cleaned is not None
-        more = False
+        sync: Callable[[], None] | None = None
         with disk_may_fail():
-            more = log.swap_next(now.wall_ms)
-        if more:
-            sync = partial(self._disk.fsync_dir, cleaning.plan.directory)
+            sync = log.swap_next(now.wall_ms)
+        if sync is not None:
             self._background.add_job(Job(sync, partial(self._synced, cleaning), JobKind.CLEAN))
             return
         if log.cleaned_upto != cleaned.upto:

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import errno
 import logging
+from collections.abc import Callable
 from typing import NamedTuple
 from uuid import UUID
 
@@ -690,8 +691,7 @@ class Log:
     def plan_cleaning(self, cleanable: Cleanable, *, now_ms: int, secret: bytes) -> CleaningPlan:
         """A plan for `cleaner.clean`; `secret` are the random bytes that it needs.
 
-        The caller calls `clean` in another process, then `begin_swaps`, then `swap_next` until it returns False. Each
-        time that it returns True, the caller syncs the directory.
+        The caller calls `clean` in another process, then `begin_swaps`, then `swap_next` until it returns None.
         """
         return self._cleaning.plan(cleanable, self.settings, generation=self.generation, now_ms=now_ms, secret=secret)
 
@@ -702,8 +702,10 @@ class Log:
         self._cleaning.begin_swaps(cleaned)
         return True
 
-    def swap_next(self, now_ms: int) -> bool:
-        """Take the next step of the swaps. Returns whether to go on, after the directory was synced off the event loop.
+    def swap_next(self, now_ms: int) -> Callable[[], None] | None:
+        """Take the next step of the swaps. Returns what to do off the event loop before the next call; None at the end.
+
+        If that raises OSError, the caller takes the log offline.
 
         `cleaned_upto` moves with the last step.
         """

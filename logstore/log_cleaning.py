@@ -12,15 +12,17 @@ deletes. A swap waits twice for the disk. Records may be appended and read meanw
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from raylog.core.ids import NO_OFFSET, Offset
 from raylog.logstore.cleaner import CleanedLog, CleanedSegment, CleaningPlan, LastBatch, SegmentRange
-from raylog.logstore.disk import Disk
+from raylog.logstore.disk import Disk, FileHandle
 from raylog.logstore.durability import Durability
 from raylog.logstore.log_producers import LogProducers
 from raylog.logstore.retirement import Retirement
-from raylog.logstore.segment import Segment
+from raylog.logstore.segment import LOG_SUFFIX, Segment, file_name
 from raylog.logstore.segment_list import SegmentList
 from raylog.logstore.segment_swap import SWAP_SUFFIX, begin_swap, end_swap, place_indexes, undo_swap
 from raylog.logstore.settings import LogSettings
@@ -144,8 +146,8 @@ class LogCleaning:
     def settle(self) -> None:
         """Complete the swap that has begun, durably, or undo it; the caller will remove segments."""
         if self._placed is not None:
-            self._disk.fsync_dir(self._directory)
-            self._end(self._placed)
+            self._sync(None)
+            self._disk.close(self._end(self._placed))
         elif self._begun is not None:
             undo_swap(self._disk, self._directory, self._begun.base_offset)
             self._begun = None
@@ -156,15 +158,20 @@ class LogCleaning:
         self._next.clear()
         self.upto = min(self.upto, upto)
 
-    def swap_next(self, *, now_ms: int, due_ms: int) -> bool:
-        """Take the next step of the swaps; returns whether there is another one, before which the caller syncs the
-        directory. The old files are deleted at `due_ms`.
+    def swap_next(self, *, now_ms: int, due_ms: int) -> Callable[[], None] | None:
+        """Take the next step of the swaps. Returns what the caller does, in any thread, before the next call; None at
+        the end. The old files are deleted at `due_ms`.
         """
+        replaced: FileHandle | None = None
         if self._begun is not None:
             self._place(self._begun, now_ms=now_ms, due_ms=due_ms)
-            return True
-        if self._placed is not None:
-            self._end(self._placed)
+        elif self._placed is not None:
+            replaced = self._end(self._placed)
+        elif not self._begin():
+            return None
+        return partial(self._sync, replaced)
+
+    def _begin(self) -> bool:
         if not self._next:
             return False
         cleaned = self._next.popleft()
@@ -189,13 +196,21 @@ class LogCleaning:
         self._segments.replace(self._segments.number_of(cleaned.base_offset), len(replaced), fresh)
         self._begun, self._placed = None, fresh
 
-    def _end(self, placed: Segment) -> None:
+    def _end(self, placed: Segment) -> FileHandle:
+        """Returns the file that was replaced. Closing it frees its space, which takes long."""
+        replaced = self._disk.open(f"{self._directory}/{file_name(placed.base_offset, LOG_SUFFIX)}", writable=False)
         end_swap(self._disk, self._directory, placed.base_offset)
         self._durability.directory_changed()
         placed.renamed()
         self._placed = None
         if not self._next:
             self.upto = self._upto
+        return replaced
+
+    def _sync(self, replaced: FileHandle | None) -> None:
+        if replaced is not None:
+            self._disk.close(replaced)
+        self._disk.fsync_dir(self._directory)
 
     def _replaced_by(self, cleaned: CleanedSegment) -> list[Segment]:
         first = self._segments.number_of(cleaned.base_offset)

@@ -45,7 +45,7 @@ def plan_of(log: Log) -> CleaningPlan:
 
 def swap_in(log: Log, plan: CleaningPlan, cleaned: CleanedLog) -> None:
     assert log.begin_swaps(plan, cleaned)
-    take_steps(log, RealDisk())
+    take_steps(log)
 
 
 def test_a_child_cleans_and_is_used_again(log: Log) -> None:

@@ -65,16 +65,16 @@ def run_cleaning(
         return None
     plan, cleaned = write_cleaned(log, disk, limit=upto, now_ms=now_ms, buffers=buffers)
     assert log.begin_swaps(plan, cleaned)
-    take_steps(log, disk, now_ms=now_ms)
+    take_steps(log, now_ms=now_ms)
     assert log.cleaned_upto == cleaned.upto
     return cleaned
 
 
-def take_steps(log: Log, disk: Disk, steps_max: int | None = None, *, now_ms: int = NOW) -> int:
+def take_steps(log: Log, steps_max: int | None = None, *, now_ms: int = NOW) -> int:
     """Swap in cleaned segments; returns the number of steps that were taken."""
     steps = 0
-    while steps != steps_max and log.swap_next(now_ms):
-        disk.fsync_dir(log.path)
+    while steps != steps_max and (sync := log.swap_next(now_ms)):
+        sync()
         steps += 1
     return steps
 
@@ -329,7 +329,7 @@ def test_what_is_left_of_a_cleaning_is_dropped_by_a_truncation(disk: SimDisk, st
     plan, cleaned = write_cleaned(log, disk)
     assert len(cleaned.segments) > 3
     assert log.begin_swaps(plan, cleaned)
-    assert take_steps(log, disk, steps) == steps
+    assert take_steps(log, steps) == steps
     log.truncate_to(Offset(40))
     assert not log.swap_next(NOW)
     assert log.cleaned_upto == 0
@@ -347,10 +347,10 @@ def test_a_cleaning_ends_when_retention_has_deleted_a_segment(disk: SimDisk, ste
     plan, cleaned = write_cleaned(log, disk)
     expected = table_of(records_in(log))
     assert log.begin_swaps(plan, cleaned)
-    assert take_steps(log, disk, steps) == steps
+    assert take_steps(log, steps) == steps
     log.delete_records_before(Offset(20))
     log.apply_retention(NOW)
-    take_steps(log, disk)
+    take_steps(log)
     assert log.cleaned_upto == 0
     assert not [name for name in disk.listdir(PATH) if name.endswith(".swap")]
     assert table_of(records_in(log)) == expected
