@@ -744,6 +744,7 @@ class Log:
             if self.offline_reason is None:
                 self.flush()
                 try:
+                    self._cleaning.settle()
                     self._segments.active.write_indexes(final=True, sync=True)
                     self._producers.write_snapshot(self.log_end_offset, sync=True)
                     self._disk.fsync_dir(self.path)

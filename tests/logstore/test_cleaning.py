@@ -356,6 +356,20 @@ def test_a_cleaning_ends_when_retention_has_deleted_a_segment(disk: SimDisk, ste
     assert table_of(records_in(log)) == expected
 
 
+@pytest.mark.parametrize("steps", range(6))
+def test_a_close_leaves_no_unfinished_swap(disk: SimDisk, steps: int) -> None:
+    log = open_log(disk)
+    for number in range(60):
+        put(log, (b"k%d" % (number % 3), b"v%d" % number))
+    plan, cleaned = write_cleaned(log, disk)
+    assert log.begin_swaps(plan, cleaned)
+    assert take_steps(log, steps) == steps
+    expected = records_in(log)
+    log.close()
+    assert not [name for name in disk.listdir(PATH) if name.endswith(".swap")]
+    assert records_in(open_log(disk)) == expected
+
+
 @dataclass
 class Model:
     """The naive log: all records with their fate."""
