@@ -26,16 +26,21 @@ TABLE = {row.key: row.value for row in ROWS}
 
 @pytest.fixture(scope="module")
 def topic(cluster: RunningCluster) -> str:
-    """A topic that has been compacted."""
+    """A topic of which most has been compacted, on every replica."""
     configs = {"cleanup.policy": "compact", "segment.bytes": str(1 << 20)}
     create_topic(cluster.bootstrap_servers, "table", partitions=1, configs=configs)
     Confluent(cluster.bootstrap_servers).produce("table", 0, ROWS, "none")
     tp = TopicPartition("table", 0)
-    broker = next(broker for broker in cluster.brokers if tp in broker.partitions)
+    brokers = [broker for broker in cluster.brokers if tp in broker.partitions]
+
+    def is_compacted() -> bool:
+        for broker in brokers:
+            broker.log_cleaner.begin(now())
+        return all(broker.partitions[tp].log.cleaned_upto > len(ROWS) * 3 / 5 for broker in brokers)
+
     deadline = time.monotonic() + HANG_SECONDS
-    while cluster.do(lambda: broker.partitions[tp].log.cleaned_upto) == 0:
+    while not cluster.do(is_compacted):
         assert time.monotonic() < deadline
-        cluster.do(lambda: broker.log_cleaner.begin(now()))
         time.sleep(0.1)
     return "table"
 

@@ -65,7 +65,11 @@ def rows(table: KeyTable) -> dict[bytes, Row]:
 
 keys = st.one_of(st.none(), st.sampled_from([b"", b"a", b"b", b"\0", b"\0\0", b"k" * 100]), st.binary(max_size=2))
 records = st.builds(
-    NewRecord, keys, st.one_of(st.none(), st.binary(max_size=20)), st.sampled_from([-1, 0, 1_700_000_000_000])
+    NewRecord,
+    keys,
+    st.one_of(st.none(), st.binary(max_size=20)),
+    st.sampled_from([-1, 0, 1_700_000_000_000]),
+    st.just(()),
 )
 updates = st.lists(
     st.tuples(st.lists(records, min_size=1, max_size=12), st.integers(0, 2), st.sampled_from([Codec.NONE, Codec.LZ4])),
