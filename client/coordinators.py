@@ -85,6 +85,8 @@ class Coordinators:
     # --- as a service
 
     def run(self, now: Now) -> None:
+        if not self._may_ask:
+            return
         for key_type in KeyType:
             keys = [
                 key
@@ -95,7 +97,14 @@ class Coordinators:
                 self._ask(key_type, keys, now)
 
     def next_deadline_ms(self) -> int | None:
+        if not self._may_ask:
+            return None
         return min((lookup.due_ms for lookup in self._lookups.values() if self._waits(lookup)), default=None)
+
+    @property
+    def _may_ask(self) -> bool:
+        """Before the first metadata a coordinator could not be reached; if there is none, the request shows why."""
+        return bool(self._network.metadata.nodes) or self._network.metadata.failure is not None
 
     @staticmethod
     def _waits(lookup: _Lookup) -> bool:

@@ -33,3 +33,21 @@ class BufferExhaustedError(KafkaError):
 
     def __reduce__(self) -> tuple[type[BufferExhaustedError], tuple[str]]:
         return BufferExhaustedError, (self.message,)
+
+
+class FencedError(KafkaError):
+    """Another producer with the same transactional.id is active: this one can only be closed."""
+
+
+class AbortableError(KafkaError):
+    """The transaction cannot be committed: abort it, and begin another one. `code` tells what has failed."""
+
+
+class TransactionAbortedError(KafkaError):
+    """The record was not sent because its transaction was aborted."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.TRANSACTION_ABORTABLE, message)
+
+    def __reduce__(self) -> tuple[type[TransactionAbortedError], tuple[str]]:
+        return TransactionAbortedError, (self.message,)

@@ -100,11 +100,20 @@ class NetworkClient:
         *,
         timeout_ms: int | None = None,
         answered: bool = True,
+        version_max: int | None = None,
     ) -> None:
         """Send to the broker with this id, which must be in the metadata."""
         timeout_ms = self.settings.request_timeout_ms if timeout_ms is None else timeout_ms
         link = self.link(node_id)
-        link.request(request, on_answer, on_failure, now=now, timeout_ms=timeout_ms, answered=answered)
+        link.request(
+            request,
+            on_answer,
+            on_failure,
+            now=now,
+            timeout_ms=timeout_ms,
+            answered=answered,
+            version_max=version_max,
+        )
 
     def ask_any(self, request: Message | RequestFor, on_answer: OnAnswer, on_failure: OnFailure, now: Now) -> None:
         """Send to the least loaded broker."""
@@ -218,7 +227,7 @@ class NetworkClient:
 
     def _metadata_answered(self, response: Any, now: Now) -> None:
         if not response.brokers:
-            self.metadata.failed(KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "no broker is shown as alive"), now)
+            self.metadata.failed(KafkaError(ErrorCode.NETWORK_EXCEPTION, "no broker is shown as alive"), now)
             return
         self.metadata.answered(response, now)
         for node_id, link in list(self._links.items()):

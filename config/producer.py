@@ -114,6 +114,21 @@ PARTITIONER_ADAPTIVE: ConfigKey[bool] = ConfigKey(
     True,
     "Whether records without a key go more often to partitions for which fewer batches wait (KIP-794).",
 )
+TRANSACTIONAL_ID: ConfigKey[str] = ConfigKey(
+    "transactional.id",
+    ConfigType.STRING,
+    "",
+    "Name under which the producer writes transactions; it fences former producers with the same name. Empty: no"
+    " transactions. It requires idempotence.",
+)
+TRANSACTION_TIMEOUT_MS: ConfigKey[int] = ConfigKey(
+    "transaction.timeout.ms",
+    ConfigType.INT,
+    60_000,
+    "Time in milliseconds after which the coordinator aborts a transaction; at most the broker's"
+    " transaction.max.timeout.ms.",
+    at_least(1),
+)
 
 PRODUCER_KEYS: Final = (
     ACKS,
@@ -130,6 +145,8 @@ PRODUCER_KEYS: Final = (
     PARTITIONER_CLASS,
     PARTITIONER_IGNORE_KEYS,
     PARTITIONER_ADAPTIVE,
+    TRANSACTIONAL_ID,
+    TRANSACTION_TIMEOUT_MS,
 )
 PRODUCER_CONFIG: Final = ConfigSchema((*CONNECTION_KEYS, *NETWORK_KEYS, *PRODUCER_KEYS))
 
@@ -153,6 +170,8 @@ class ProducerSettings:
     round_robin: bool
     ignore_keys: bool
     adaptive: bool
+    transactional_id: str | None
+    transaction_timeout_ms: int
 
 
 def producer_settings(configs: Configs) -> ProducerSettings:
@@ -174,6 +193,8 @@ def producer_settings(configs: Configs) -> ProducerSettings:
         round_robin=configs[PARTITIONER_CLASS].removeprefix(_PACKAGE) == ROUND_ROBIN,
         ignore_keys=configs[PARTITIONER_IGNORE_KEYS],
         adaptive=configs[PARTITIONER_ADAPTIVE],
+        transactional_id=configs[TRANSACTIONAL_ID] or None,
+        transaction_timeout_ms=configs[TRANSACTION_TIMEOUT_MS],
     )
 
 
@@ -199,4 +220,6 @@ def _idempotent(configs: Configs, key: ConfigKey[bool]) -> bool:
     broken = next((rule for holds, rule in rules if not holds), None)
     if broken is not None and configs[key] and configs.is_set(key):
         raise ConfigError(f"{key.name}=true: requires {broken}")
+    if configs[TRANSACTIONAL_ID] and not (configs[key] and broken is None):
+        raise ConfigError(f"{TRANSACTIONAL_ID.name}: requires {broken or f'{key.name}=true'}")
     return configs[key] and broken is None

@@ -22,25 +22,33 @@ Ray is imported when a cluster is started or connected to, Arrow and Ray Data wh
 from typing import TYPE_CHECKING, Any
 
 from raylog.actors.cluster import Cluster, connect, start
+from raylog.client.errors import AbortableError, FencedError
+from raylog.client.group_offsets import GroupMetadata, OffsetAndMetadata
 from raylog.client.partition_reader import PartitionReader
 from raylog.client.producer.async_producer import AsyncProducer
 from raylog.client.producer.delivery import RecordMetadata
 from raylog.client.producer.producer import Producer
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
+from raylog.core.ids import TopicPartition
 
 if TYPE_CHECKING:
     from raylog.client.topic_table import TopicTable, read_table
     from raylog.raydp_bridge.dataset import read_dataset
 
 __all__ = [
+    "AbortableError",
     "AsyncProducer",
     "Cluster",
     "ConfigError",
     "ErrorCode",
+    "FencedError",
+    "GroupMetadata",
     "KafkaError",
+    "OffsetAndMetadata",
     "PartitionReader",
     "Producer",
     "RecordMetadata",
+    "TopicPartition",
     "TopicTable",
     "connect",
     "read_dataset",

@@ -71,9 +71,12 @@ class ClientConnection:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, message)
         return version
 
-    def send(self, request: Message, *, answered: bool = True) -> int:
+    def send(self, request: Message, *, answered: bool = True, version_max: int | None = None) -> int:
         """Queue a request and return its correlation id. Use `answered=False` for Produce with acks=0."""
-        return self._send(request, self.version_for(request.api.key), answered=answered)
+        version = self.version_for(request.api.key)
+        if version_max is not None:
+            version = min(version, version_max)
+        return self._send(request, version, answered=answered)
 
     def take_output(self) -> list[Buffer]:
         output, self._output = self._output, []

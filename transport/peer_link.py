@@ -75,6 +75,7 @@ class _Request:
     on_failure: OnFailure
     deadline_ms: int
     answered: bool = True
+    version_max: int | None = None
 
 
 class PeerLink:
@@ -157,14 +158,17 @@ class PeerLink:
         now: Now,
         timeout_ms: int,
         answered: bool = True,
+        version_max: int | None = None,
     ) -> None:
         """Send `message` now, or once the link is ready. Exactly one of the two functions is called, later.
 
         Records in a response are views that are valid until the function returns. Failures: REQUEST_TIMED_OUT if it
         could not be sent in time, NETWORK_EXCEPTION if it was sent and no response came, UNSUPPORTED_VERSION.
-        For a request that is not `answered` by the peer, `on_answer` is called with None once it is sent.
+        For a request that is not `answered` by the peer, `on_answer` is called with None once it is sent. It goes out
+        in the highest version that both ends support, and at most in `version_max`.
         """
-        self._waiting.append(_Request(message, on_answer, on_failure, now.monotonic_ms + timeout_ms, answered))
+        deadline_ms = now.monotonic_ms + timeout_ms
+        self._waiting.append(_Request(message, on_answer, on_failure, deadline_ms, answered, version_max))
         if self.ready:
             self._send_waiting(now)
         elif self._policy.on_demand and self.state is LinkState.DOWN and not self.in_backoff(now):
@@ -368,7 +372,7 @@ class PeerLink:
             self._last_used_ms = now.monotonic_ms
             try:
                 message = request.message(self._core.version_for) if callable(request.message) else request.message
-                correlation_id = self._core.send(message, answered=request.answered)
+                correlation_id = self._core.send(message, answered=request.answered, version_max=request.version_max)
             except KafkaError as error:  # the peer does not support a version of it
                 request.on_failure(error, now)
             else:

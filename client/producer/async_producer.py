@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from raylog.client.errors import ClientClosedError
 from raylog.client.given_config import given_config
+from raylog.client.group_offsets import GroupMetadata, Offsets
 from raylog.client.network_loop import NetworkLoop
 from raylog.client.producer.accumulator import ProducerBatch
 from raylog.client.producer.core import ProducerCore
@@ -21,8 +22,9 @@ from raylog.client.producer.delivery import ProducerRecord, RecordMetadata
 from raylog.client.producer.partitioners import Partition
 from raylog.client.producer.producer import call_callbacks
 from raylog.client.producer.serialization import Headers, Serializer, Serializers
+from raylog.client.producer.transactions import Operation
 from raylog.config.producer import PRODUCER_CONFIG, producer_settings
-from raylog.core.errors import KafkaError
+from raylog.core.errors import ErrorCode, KafkaError
 from raylog.transport.system_time import now
 
 
@@ -120,10 +122,47 @@ class AsyncProducer:
         finally:
             self._core.sender.flushes -= 1
 
+    async def init_transactions(self, timeout: float | None = None) -> None:
+        """As `Producer.init_transactions`."""
+        await self._transact(self._core.transactions.init(), timeout)
+
+    def begin_transaction(self) -> None:
+        """Records sent from now on belong to a transaction. Raises KafkaError."""
+        self._core.transactions.begin()
+
+    async def send_offsets_to_transaction(
+        self, offsets: Offsets, group: str | GroupMetadata, timeout: float | None = None
+    ) -> None:
+        """As `Producer.send_offsets_to_transaction`."""
+        await self._transact(self._core.transactions.commit_offsets(offsets, group), timeout)
+
+    async def commit_transaction(self, timeout: float | None = None) -> None:
+        """As `Producer.commit_transaction`."""
+        await self._transact(self._core.transactions.commit(), timeout)
+
+    async def abort_transaction(self, timeout: float | None = None) -> None:
+        """As `Producer.abort_transaction`."""
+        await self._transact(self._core.transactions.abort(), timeout)
+
+    async def _transact(self, operation: Operation, timeout: float | None) -> None:
+        self._poke()
+        seconds = self._core.settings.block_ms_max / 1000 if timeout is None else timeout
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wait(lambda: operation.done or self._core.closed)
+        except TimeoutError:
+            text = f"{operation.name}() did not end within {seconds} s"
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, text) from None
+        if operation.error is not None:
+            raise operation.error
+        if not operation.done:
+            raise ClientClosedError(f"the producer was closed during {operation.name}()")
+
     async def close(self, timeout: float | None = None) -> None:
         """Take no more records, wait for what was sent, and close the connections. Can be called twice.
 
-        What is not acknowledged after `timeout` seconds fails; `close(0)` sends nothing more.
+        A transaction that is open is aborted. What is not acknowledged after `timeout` seconds fails; `close(0)` sends
+        nothing more.
         """
         first, self._core.closed = not self._core.closed, True
         if not first:
@@ -131,6 +170,11 @@ class AsyncProducer:
         try:
             if timeout != 0:
                 async with asyncio.timeout(timeout):
+                    operation = self._core.abort_before_close()
+                    if operation is not None:
+                        self._poke()
+                        async with asyncio.timeout(self._core.settings.block_ms_max / 1000):
+                            await self._wait(lambda: operation.done)
                     await self.flush()
         except TimeoutError:
             pass

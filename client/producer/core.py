@@ -13,6 +13,7 @@ from raylog.client.producer.accumulator import ProducerBatch, RecordAccumulator
 from raylog.client.producer.delivery import ProducerRecord
 from raylog.client.producer.partitioners import DefaultPartitioner, Partition, RoundRobinPartitioner
 from raylog.client.producer.sender import Sender
+from raylog.client.producer.transactions import Operation, State, Transactions
 from raylog.config.producer import ProducerSettings
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
@@ -41,7 +42,6 @@ class ProducerCore:
         )
         self.accumulator = RecordAccumulator(batch_bytes=settings.batch_bytes, buffer_bytes=settings.buffer_bytes)
         self.sender = Sender(self.network, self.accumulator, settings)
-        self.network.services.append(self.sender)
         self.closed = False
         self._partitioner = partitioner
         if settings.round_robin:
@@ -60,6 +60,9 @@ class ProducerCore:
             raise ClientClosedError("the producer is closed")
         if self.sender.failure is not None:
             raise self.sender.failure
+        transactions = self.sender.transactions
+        if transactions is not None:
+            transactions.check_send()
         topic, partition, record_bytes = record.topic, record.partition, record.bytes_max
         self._check_size(record_bytes)
         known = self.network.metadata.topic(topic)
@@ -76,7 +79,26 @@ class ProducerCore:
             text = f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}"
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
         tp = TopicPartition(topic, partition)
-        return self.accumulator.append(tp, record, now.monotonic_ms)
+        batch, fresh = self.accumulator.append(tp, record, now.monotonic_ms)
+        if transactions is not None and transactions.add(tp):
+            fresh = True
+        return batch, fresh
+
+    @property
+    def transactions(self) -> Transactions:
+        """Raises KafkaError for a producer without them, and for one that is closed."""
+        if self.closed:
+            raise ClientClosedError("the producer is closed")
+        if self.sender.transactions is None:
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "the producer has no transactional.id")
+        return self.sender.transactions
+
+    def abort_before_close(self) -> Operation | None:
+        """Abort the transaction, if one is open."""
+        transactions = self.sender.transactions
+        if transactions is None or not transactions.is_open or transactions.state is State.COMMITTING:
+            return None
+        return transactions.abort()
 
     def timed_out(self, topic: str, waited_ms: int) -> KafkaError:
         """Why `try_append` could not go on until now."""

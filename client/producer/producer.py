@@ -11,11 +11,11 @@ import logging
 import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from time import monotonic
 from typing import Any, Final, Self
 
 from raylog.client.errors import ClientClosedError
 from raylog.client.given_config import given_config
+from raylog.client.group_offsets import GroupMetadata, Offsets
 from raylog.client.io_thread import shared_io_thread
 from raylog.client.network_loop import NetworkLoop
 from raylog.client.producer.accumulator import ProducerBatch
@@ -23,6 +23,7 @@ from raylog.client.producer.core import ProducerCore
 from raylog.client.producer.delivery import OnDelivery, ProducerRecord, RecordMetadata
 from raylog.client.producer.partitioners import Partition
 from raylog.client.producer.serialization import Headers, Serializer, Serializers
+from raylog.client.producer.transactions import Operation
 from raylog.config.producer import PRODUCER_CONFIG, producer_settings
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.transport.system_time import now
@@ -175,7 +176,7 @@ class Producer:
                 found = self._core.network.metadata.topic(topic)
                 return found is not None and found.usable
 
-            if not self._wait(known):
+            if not self._wait(known, self._core.settings.block_ms_max / 1000):
                 raise self._core.timed_out(topic, self._core.settings.block_ms_max)
             return range(len(self._core.network.metadata.topics[topic].partitions))
 
@@ -196,18 +197,69 @@ class Producer:
                 self._core.sender.flushes -= 1
             return sum(batch.builder.count for batch in batches if not batch.delivered)
 
+    def init_transactions(self, timeout: float | None = None) -> None:
+        """Get the producer id of transactional.id: former producers with it are fenced, and their transactions ended.
+
+        Waits at most `timeout` seconds, by default max.block.ms; after REQUEST_TIMED_OUT call again to go on waiting.
+        This holds for the other calls about transactions as well. Raises KafkaError; FencedError if another producer
+        with this transactional.id is active.
+        """
+        self._transact(lambda: self._core.transactions.init(), timeout)
+
+    def begin_transaction(self) -> None:
+        """Records sent from now on belong to a transaction. Raises KafkaError."""
+        with self._changed:
+            self._core.transactions.begin()
+
+    def send_offsets_to_transaction(
+        self, offsets: Offsets, group: str | GroupMetadata, timeout: float | None = None
+    ) -> None:
+        """Commit the offsets of a consumer group with the transaction, as by the member that `group` describes.
+
+        Raises KafkaError; AbortableError if the member is no longer in the group.
+        """
+        self._transact(lambda: self._core.transactions.commit_offsets(offsets, group), timeout)
+
+    def commit_transaction(self, timeout: float | None = None) -> None:
+        """Send all records of the transaction, and commit it.
+
+        Raises AbortableError if a record was not appended: abort then. Raises KafkaError.
+        """
+        self._transact(lambda: self._core.transactions.commit(), timeout)
+
+    def abort_transaction(self, timeout: float | None = None) -> None:
+        """Abort; records that were not sent yet fail with TransactionAbortedError. Raises KafkaError."""
+        self._transact(lambda: self._core.transactions.abort(), timeout)
+
+    def _transact(self, start: Callable[[], Operation], timeout: float | None) -> None:
+        if self._thread.is_current:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a callback cannot wait for its own thread")
+        with self._changed:
+            operation = start()
+            self._loop.poke_threadsafe()
+            seconds = self._core.settings.block_ms_max / 1000 if timeout is None else timeout
+            if not self._wait(lambda: operation.done or self._core.closed, seconds):
+                text = f"{operation.name}() did not end within {seconds} s"
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, text)
+            if operation.error is not None:
+                raise operation.error
+            if not operation.done:
+                raise ClientClosedError(f"the producer was closed during {operation.name}()")
+
     def close(self, timeout: float | None = None) -> None:
         """Take no more records, wait for what was sent, and close the connections. Can be called twice.
 
-        What is not acknowledged after `timeout` seconds fails. `close(0)` sends nothing more, and may be called by a
-        callback.
+        A transaction that is open is aborted. What is not acknowledged after `timeout` seconds fails. `close(0)` sends
+        nothing more, and may be called by a callback.
         """
+        waits = timeout != 0 and not self._thread.is_current
         with self._changed:
             first, self._core.closed = not self._core.closed, True
             self._changed.notify_all()
         if not first:
             return
-        if timeout != 0 and not self._thread.is_current:
+        if waits:
+            self._abort_before_close(timeout)
             self.flush(timeout)
         with self._changed:
             self._core.sender.abandon(ClientClosedError("the producer was closed before the record was acknowledged"))
@@ -217,6 +269,14 @@ class Producer:
             ended = threading.Event()
             self._thread.loop.call_soon_threadsafe(self._end, ended.set)
             ended.wait()
+
+    def _abort_before_close(self, timeout: float | None) -> None:
+        with self._changed:
+            operation = self._core.abort_before_close()
+            if operation is not None:
+                self._loop.poke_threadsafe()
+                seconds = self._core.settings.block_ms_max / 1000 if timeout is None else timeout
+                self._wait(lambda: operation.done, seconds)
 
     def _end(self, then: Callable[[], None] = lambda: None) -> None:
         self._loop.close()
@@ -237,19 +297,18 @@ class Producer:
         self._core.sender.flushes += 1  # batches that linger hold memory
         self._loop.poke_threadsafe()
         try:
-            if not self._wait(try_again):
+            if not self._wait(try_again, self._core.settings.block_ms_max / 1000):
                 raise self._core.timed_out(record.topic, self._core.settings.block_ms_max)
         finally:
             self._core.sender.flushes -= 1
         assert appended is not None
         return appended
 
-    def _wait(self, until: Callable[[], bool]) -> bool:
-        """Wait for max.block.ms at most, checking after each event of the connections."""
-        deadline = monotonic() + self._core.settings.block_ms_max / 1000
+    def _wait(self, until: Callable[[], bool], seconds: float) -> bool:
+        """Wait until it is true, checking after each event of the connections."""
         self._waiting += 1
         try:
-            return self._changed.wait_for(until, max(0.0, deadline - monotonic()))
+            return self._changed.wait_for(until, seconds)
         finally:
             self._waiting -= 1
 

@@ -7,6 +7,7 @@ were sent behind it are refused with OUT_OF_ORDER_SEQUENCE_NUMBER, and sent agai
 If the leader refuses the sequence number of the first unfinished batch, it has lost the state of the producer, or an
 earlier batch that failed was never appended. If a former attempt of this batch may have been appended, it fails. Else
 neither it nor a later one is in the log: the partition begins anew, with the next epoch of the producer (KIP-360).
+In a transaction the batch fails, and with it the transaction, whose abort renews the epoch.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ from uuid import UUID
 
 from raylog.client.backoff import backoff_ms
 from raylog.client.cluster_view import Node
+from raylog.client.coordinators import Coordinators
+from raylog.client.errors import TransactionAbortedError
 from raylog.client.network_client import NetworkClient
 from raylog.client.producer.accumulator import PartitionQueue, ProducerBatch, RecordAccumulator
+from raylog.client.producer.transactions import PRODUCE_VERSION_MAX, State, Transactions
 from raylog.config.producer import IN_FLIGHT_MAX_OF_IDEMPOTENCE, ProducerSettings
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
@@ -98,6 +102,20 @@ class Sender:
         self._turn = 0
         self._ran_ms = 0
         """When `run` was last called."""
+        self.transactions: Transactions | None = None
+        if settings.transactional_id is not None:
+            coordinators = Coordinators(network)
+            network.services += [self, coordinators]
+            self.transactions = Transactions(
+                network,
+                coordinators,
+                settings.transactional_id,
+                timeout_ms=settings.transaction_timeout_ms,
+                has_unfinished=lambda: any(True for _ in self.unfinished),
+                on_identity=self._set_identity,
+            )
+        else:
+            network.services.append(self)
 
     @property
     def unfinished(self) -> Iterable[ProducerBatch]:
@@ -117,6 +135,8 @@ class Sender:
     def run(self, now: Now) -> None:
         self._ran_ms = now.monotonic_ms
         self._expire(now)
+        if self.transactions is not None:
+            self._run_transactions(self.transactions, now)
         if self.failure is not None:
             return
         if self._settings.idempotent and self._producer_id == NO_PRODUCER_ID:
@@ -145,6 +165,8 @@ class Sender:
             due += [batch.created_ms + self._settings.delivery_timeout_ms for batch in queue.in_flight]
         if due and self._settings.idempotent and self._producer_id == NO_PRODUCER_ID:
             due.append(self._id_due_ms)
+        if self.transactions is not None:
+            due.append(self.transactions.next_deadline_ms())
         return min((ms for ms in due if ms > self._ran_ms), default=None)
 
     # --- which batches are sent
@@ -152,10 +174,13 @@ class Sender:
     def _lingers_until_ms(self, queue: PartitionQueue) -> int:
         first = queue.waiting[0]
         at_once = bool(self.flushes) or first.closed or len(queue.waiting) > 1
+        at_once = at_once or (self.transactions is not None and self.transactions.completes)
         return first.created_ms if at_once else first.created_ms + self._settings.linger_ms
 
     def _is_ready(self, queue: PartitionQueue, now: Now) -> bool:
         if now.monotonic_ms < queue.backoff_until_ms or (queue.begins_anew and queue.in_flight):
+            return False
+        if self.transactions is not None and not self.transactions.sends_to(queue.tp):
             return False
         if self._settings.idempotent and len(queue.in_flight) >= IN_FLIGHT_MAX_OF_IDEMPOTENCE:
             return False
@@ -197,18 +222,26 @@ class Sender:
         settings = self._settings
         by_tp = {batch.tp: batch for batch in batches}
         ids = {tp.topic: self._network.metadata.topics[tp.topic].topic_id for tp in by_tp}
+        transactional_id = settings.transactional_id
+        version_max = None if transactional_id is None else PRODUCE_VERSION_MAX
 
         def request(version_for: VersionFor) -> Message:
-            by_id = version_for(PRODUCE) >= TOPICS_BY_ID_SINCE
+            by_id = version_max is None and version_for(PRODUCE) >= TOPICS_BY_ID_SINCE
             topics = []
             for topic, indexes in by_topic(by_tp):
                 partitions = []
                 for index in indexes:
-                    records = memoryview(by_tp[TopicPartition(topic, index)].encode(self._codec))
+                    batch = by_tp[TopicPartition(topic, index)]
+                    records = memoryview(batch.encode(self._codec, transactional=transactional_id is not None))
                     partitions.append(ProducePartition(index=index, records=records))
                 name, topic_id = ("", ids[topic]) if by_id else (topic, ZERO_TOPIC_ID)
                 topics.append(ProduceTopic(name=name, topic_id=topic_id, partitions=partitions))
-            return ProduceRequest(acks=settings.acks, timeout_ms=settings.network.request_timeout_ms, topics=topics)
+            return ProduceRequest(
+                transactional_id=transactional_id,
+                acks=settings.acks,
+                timeout_ms=settings.network.request_timeout_ms,
+                topics=topics,
+            )
 
         self._network.ask(
             node.broker_id,
@@ -217,6 +250,7 @@ class Sender:
             partial(self._failed, by_tp),
             now,
             answered=settings.acks != 0,
+            version_max=version_max,
         )
 
     # --- what becomes of them
@@ -263,22 +297,27 @@ class Sender:
         code = error.code
         if code in REFRESHING:
             self._network.metadata.expire()
-        if self._settings.idempotent and code in STATE_LOST:
-            if not queue.is_first(batch) or batch.base_sequence == NO_SEQUENCE:
-                queue.put_back(batch)
-                return
-            if batch.unknown:
-                self._complete(batch, error)
-            else:
-                self._begin_anew(queue)
-                queue.put_back(batch)
-            return
-        batch.unknown = batch.unknown or code not in NOT_APPENDED
-        if code.retriable and batch.attempts <= self._settings.retries:
-            queue.put_back(batch)
-            queue.backoff_until_ms = now.monotonic_ms + self._backoff_ms(batch.attempts)
-        else:
+        if self.transactions is not None and code is ErrorCode.INVALID_PRODUCER_EPOCH:
             self._complete(batch, error)
+        elif self._settings.idempotent and code in STATE_LOST:
+            self._sequence_refused(queue, batch, error)
+        else:
+            batch.unknown = batch.unknown or code not in NOT_APPENDED
+            if code.retriable and batch.attempts <= self._settings.retries:
+                queue.put_back(batch)
+                queue.backoff_until_ms = now.monotonic_ms + self._backoff_ms(batch.attempts)
+            else:
+                self._complete(batch, error)
+
+    def _sequence_refused(self, queue: PartitionQueue, batch: ProducerBatch, error: KafkaError) -> None:
+        if not queue.is_first(batch) or batch.base_sequence == NO_SEQUENCE:
+            queue.put_back(batch)
+            return
+        if batch.unknown or self.transactions is not None:
+            self._complete(batch, error)
+        else:
+            self._begin_anew(queue)
+            queue.put_back(batch)
 
     def _begin_anew(self, queue: PartitionQueue) -> None:
         """The next batch of the partition is the first one of a new epoch."""
@@ -321,6 +360,26 @@ class Sender:
         batch.error = error
         self._accumulator.released(batch)
         self.completed.append(batch)
+        if error is not None and self.transactions is not None:
+            self.transactions.batch_failed(error, sent=batch.base_sequence != NO_SEQUENCE)
+
+    # --- transactions
+
+    def _run_transactions(self, transactions: Transactions, now: Now) -> None:
+        if transactions.drops:
+            aborted = TransactionAbortedError("the transaction was aborted before the record was sent")
+            why = transactions.failure or aborted
+            for batch in [batch for batch in self.unfinished if batch.base_sequence == NO_SEQUENCE]:
+                self._complete(batch, why)
+        transactions.run(now)
+        if transactions.state is State.FATAL_ERROR and self.failure is None:
+            assert transactions.failure is not None
+            self.abandon(transactions.failure)
+
+    def _set_identity(self, producer_id: int, producer_epoch: int) -> None:
+        self._producer_id, self._epoch = producer_id, producer_epoch
+        for queue in self._accumulator.queues.values():
+            queue.producer_id = NO_PRODUCER_ID
 
     # --- the producer id
 

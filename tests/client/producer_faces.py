@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from inspect import isawaitable
 from typing import Any, Protocol
 
 from raylog.client.producer.async_producer import AsyncProducer
@@ -21,6 +23,14 @@ class Face(Protocol):
 
     def send(self, topic: str, value: Any = None, key: Any = None, **options: Any) -> None: ...
 
+    def flush(self) -> None: ...
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """Call the method of the producer."""
+
+    def gather(self, then: Callable[[], object], topic: str, values: list[Any]) -> list[Outcome]:
+        """Send the values, call `then`, and return what became of each value."""
+
     def close(self, timeout: float | None = None) -> None: ...
 
 
@@ -35,6 +45,17 @@ class BlockingFace:
 
     def send(self, topic: str, value: Any = None, key: Any = None, **options: Any) -> None:
         self.producer.send(topic, value, key, **options)
+
+    def flush(self) -> None:
+        self.producer.flush()
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        return getattr(self.producer, name)(*arguments)
+
+    def gather(self, then: Callable[[], object], topic: str, values: list[Any]) -> list[Outcome]:
+        deliveries = [self.producer.send(topic, value) for value in values]
+        then()
+        return [delivery.exception() or delivery.result() for delivery in deliveries]
 
     def close(self, timeout: float | None = None) -> None:
         self.producer.close(timeout)
@@ -60,6 +81,24 @@ class AsyncFace:
 
     def send(self, topic: str, value: Any = None, key: Any = None, **options: Any) -> None:
         self._runner.run(self.producer.send(topic, value, key, **options))
+
+    def flush(self) -> None:
+        self._runner.run(self.producer.flush())
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        async def called() -> Any:
+            result = getattr(self.producer, name)(*arguments)
+            return await result if isawaitable(result) else result
+
+        return self._runner.run(called())
+
+    def gather(self, then: Callable[[], object], topic: str, values: list[Any]) -> list[Outcome]:
+        async def sent() -> list[asyncio.Future[RecordMetadata]]:
+            return [await self.producer.send(topic, value) for value in values]
+
+        futures = self._runner.run(sent())
+        then()
+        return [future.exception() or future.result() for future in futures]  # type: ignore[misc]
 
     def close(self, timeout: float | None = None) -> None:
         if not self._closed:

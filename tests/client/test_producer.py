@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer
-from confluent_kafka import TopicPartition as Position
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 
-from raylog.client import admin
-from raylog.client.cluster_client import ClusterClient
 from raylog.client.errors import ClientClosedError
 from raylog.client.partitioner import partition_for_key
 from raylog.client.producer.delivery import RecordMetadata
@@ -25,86 +21,11 @@ from raylog.transport import unix
 from raylog.transport.accepted_connection import AcceptedConnection
 from raylog.transport.endpoints import UNIX_PEER
 from tests.client.producer_faces import FACES, Face
+from tests.client.served import DOORS, JAAS, Served, Target
 from tests.support.certificates import Certificates
-from tests.support.cluster_thread import RunningCluster, cluster_thread
 from tests.support.ports import free_ports
 
-LISTENERS = ("PLAINTEXT", "SASL_SSL")
-JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="secret";'
-DOORS = ("unix", "tcp", "sasl-tls")
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-
-
-@dataclass
-class Served:
-    running: RunningCluster
-    certificates: Certificates
-    topics: int = 0
-
-    @property
-    def plain(self) -> str:
-        return f"localhost:{self.running.broker.endpoints['PLAINTEXT'].port}"
-
-    def settings(self, door: str) -> dict[str, Any]:
-        if door != "sasl-tls":
-            return {"bootstrap_servers": self.plain}
-        return {
-            "bootstrap_servers": f"localhost:{self.running.broker.endpoints['SASL_SSL'].port}",
-            "security_protocol": "SASL_SSL",
-            "sasl_mechanism": "PLAIN",
-            "sasl_jaas_config": JAAS,
-            "ssl_truststore_type": "PEM",
-            "ssl_truststore_location": str(self.certificates.trusted),
-        }
-
-    def new_topic(self, partitions: int = 1, **configs: str) -> str:
-        self.topics += 1
-        name = f"topic-{self.topics}"
-        with ClusterClient(self.plain, client_id="tests") as client:
-            given = {key.replace("_", "."): value for key, value in configs.items()}
-            admin.create_topic(client, name, num_partitions=partitions, replication_factor=1, configs=given)
-        return name
-
-    def read(self, topic: str, count: int, partition: int = 0) -> list[Any]:
-        """The first messages of the partition, by librdkafka."""
-        consumer = Consumer({"bootstrap.servers": self.plain, "group.id": "tests", "check.crcs": True})
-        try:
-            consumer.assign([Position(topic, partition, 0)])
-            found: list[Any] = []
-            while len(found) < count:
-                found += consumer.consume(count - len(found), 20)
-            return found
-        finally:
-            consumer.close()
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    folder = tmp_path_factory.mktemp("producer")
-    certificates = Certificates.new(folder / "certificates")
-    config = {
-        "listeners": ",".join(f"{name}://localhost:0" for name in LISTENERS),
-        "advertised.listeners": ",".join(f"{name}://localhost:0" for name in LISTENERS),
-        "sasl.enabled.mechanisms": "PLAIN",
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": str(certificates.issue("broker", "localhost", "127.0.0.1")),
-        "listener.name.sasl_ssl.plain.sasl.jaas.config": JAAS.replace(";", ' user_alice="secret";'),
-        "auto.create.topics.enable": "false",
-    }
-    with cluster_thread(config, folder / "data") as running:
-        yield Served(running, certificates)
-
-
-@pytest.fixture
-def make(request: pytest.FixtureRequest) -> Callable[..., Face]:
-    """Makes a producer of the parametrized face, and closes it at the end of the test."""
-
-    def made(**settings: Any) -> Face:
-        face = request.param(**settings)
-        request.addfinalizer(lambda: face.close(0))
-        return face  # type: ignore[no-any-return]
-
-    return made
 
 
 faces = pytest.mark.parametrize("make", FACES, indirect=True, ids=lambda face: face.__name__)
@@ -138,12 +59,12 @@ def test_every_door(served: Served, make: Callable[..., Face], door: str, monkey
 
 @faces
 @pytest.mark.parametrize("codec", CODECS)
-def test_every_codec_and_all_fields(served: Served, make: Callable[..., Face], codec: str) -> None:
-    topic = served.new_topic()
-    face = make(**served.settings("unix"), compression_type=codec, linger_ms=50)
+def test_every_codec_and_all_fields(target: Target, make: Callable[..., Face], codec: str) -> None:
+    topic = target.new_topic()
+    face = make(**target.settings("unix"), compression_type=codec, linger_ms=50)
     headers = {"a": b"1", "none": None, "text": "snow \N{SNOWMAN}"}
     face.send_all(topic, ["text \N{SNOWMAN}", b"", None, b"x" * 3000], key="k", headers=headers, timestamp_ms=12345)
-    found = served.read(topic, 4)
+    found = target.read(topic, 4)
     assert [message.value() for message in found] == ["text \N{SNOWMAN}".encode(), b"", None, b"x" * 3000]
     assert {message.key() for message in found} == {b"k"}
     assert {message.timestamp()[1] for message in found} == {12345}
@@ -151,29 +72,29 @@ def test_every_codec_and_all_fields(served: Served, make: Callable[..., Face], c
 
 
 @faces
-def test_a_record_learns_its_append_time(served: Served, make: Callable[..., Face]) -> None:
-    topic = served.new_topic(message_timestamp_type="LogAppendTime")
-    (outcome,) = make(**served.settings("unix")).send_all(topic, [b"v"], timestamp_ms=5)
-    (message,) = served.read(topic, 1)
+def test_a_record_learns_its_append_time(target: Target, make: Callable[..., Face]) -> None:
+    topic = target.new_topic(message_timestamp_type="LogAppendTime")
+    (outcome,) = make(**target.settings("unix")).send_all(topic, [b"v"], timestamp_ms=5)
+    (message,) = target.read(topic, 1)
     assert isinstance(outcome, RecordMetadata)
     assert (TIMESTAMP_LOG_APPEND_TIME, outcome.timestamp_ms) == message.timestamp()
 
 
 @faces
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
-def test_acks(served: Served, make: Callable[..., Face], acks: str) -> None:
-    topic = served.new_topic()
-    outcomes = make(**served.settings("unix"), acks=acks).send_all(topic, [b"a", b"b"])
+def test_acks(target: Target, make: Callable[..., Face], acks: str) -> None:
+    topic = target.new_topic()
+    outcomes = make(**target.settings("unix"), acks=acks).send_all(topic, [b"a", b"b"])
     assert [outcome.offset for outcome in outcomes if isinstance(outcome, RecordMetadata)] == (
         [-1, -1] if acks == "0" else [0, 1]
     )
-    assert [message.value() for message in served.read(topic, 2)] == [b"a", b"b"]
+    assert [message.value() for message in target.read(topic, 2)] == [b"a", b"b"]
 
 
 @faces
-def test_bad_use_is_named_at_the_call(served: Served, make: Callable[..., Face]) -> None:
-    topic = served.new_topic()
-    face = make(**served.settings("unix"), max_request_size=2000, max_block_ms=300)
+def test_bad_use_is_named_at_the_call(target: Target, make: Callable[..., Face]) -> None:
+    topic = target.new_topic()
+    face = make(**target.settings("unix"), max_request_size=2000, max_block_ms=300)
     assert code_of(lambda: face.send(topic, {"not": "bytes"})) == (
         "SerializationError INVALID_RECORD",
         "the value must be bytes or str, not dict; or give the producer a value_serializer",
@@ -194,9 +115,9 @@ def test_bad_use_is_named_at_the_call(served: Served, make: Callable[..., Face])
 
 
 @faces
-def test_a_batch_that_the_broker_refuses(served: Served, make: Callable[..., Face]) -> None:
-    topic = served.new_topic(max_message_bytes="1000")
-    face = make(**served.settings("unix"))
+def test_a_batch_that_the_broker_refuses(target: Target, make: Callable[..., Face]) -> None:
+    topic = target.new_topic(max_message_bytes="1000")
+    face = make(**target.settings("unix"))
     (refused,) = face.send_all(topic, [b"x" * 2000])
     assert isinstance(refused, KafkaError)
     assert refused.code is ErrorCode.MESSAGE_TOO_LARGE
@@ -253,34 +174,34 @@ def test_memory_that_is_used_up(served: Served, make: Callable[..., Face]) -> No
     assert len([each for each in face.send_all(topic, [b"last"]) if isinstance(each, RecordMetadata)]) == 1
 
 
-def test_partitions(served: Served) -> None:
+def test_partitions(target: Target) -> None:
     """Keys go where Kafka's clients put them; records without one fill a batch; a callable decides for itself."""
-    topic = served.new_topic(partitions=6)
-    with Producer(**served.settings("unix")) as producer:
+    topic = target.new_topic(partitions=6)
+    with Producer(**target.settings("unix")) as producer:
         assert list(producer.partitions_for(topic)) == list(range(6))
         for key in ("a", "kafka", "raylog"):
             assert producer.send(topic, key=key).result().partition == partition_for_key(key.encode(), 6)
         sent = [producer.send(topic, b"x" * 100) for _ in range(200)]
         producer.flush()
         assert 1 < len({delivery.result().partition for delivery in sent[:-1]}) < 6
-    with Producer(**served.settings("unix"), partitioner_class="RoundRobinPartitioner") as producer:
+    with Producer(**target.settings("unix"), partitioner_class="RoundRobinPartitioner") as producer:
         partitions = [producer.send(topic, key="same").result().partition for _ in range(12)]
         assert sorted(partitions) == sorted([*range(6), *range(6)])
-    with Producer(**served.settings("unix"), partitioner=lambda topic, key, value, count: count - 1) as producer:
+    with Producer(**target.settings("unix"), partitioner=lambda topic, key, value, count: count - 1) as producer:
         assert producer.send(topic, key="a").result().partition == 5
 
 
-def test_a_closed_producer(served: Served) -> None:
-    producer = Producer(**served.settings("unix"))
+def test_a_closed_producer(target: Target) -> None:
+    producer = Producer(**target.settings("unix"))
     producer.close()
     producer.close()
     assert code_of(lambda: producer.send("t", b"")) == ("ClientClosedError INVALID_REQUEST", "the producer is closed")
 
 
-def test_callbacks_and_close_in_one(served: Served) -> None:
+def test_callbacks_and_close_in_one(target: Target) -> None:
     """A callback may close the producer at once: what was not sent yet fails, and nothing more is sent."""
-    topic = served.new_topic()
-    producer = Producer(**served.settings("unix"), batch_size=0, max_in_flight_requests_per_connection=1)
+    topic = target.new_topic()
+    producer = Producer(**target.settings("unix"), batch_size=0, max_in_flight_requests_per_connection=1)
     told: list[tuple[KafkaError | None, RecordMetadata | None]] = []
 
     def on_delivery(error: KafkaError | None, metadata: RecordMetadata | None) -> None:
@@ -297,14 +218,14 @@ def test_callbacks_and_close_in_one(served: Served) -> None:
     acknowledged = [metadata for error, metadata in told if error is None]
     assert 1 <= len(acknowledged) < sent
     assert all(error is None or isinstance(error, ClientClosedError) for error, _ in told)
-    with Producer(**served.settings("unix")) as other:
+    with Producer(**target.settings("unix")) as other:
         assert other.send(topic, b"end").result().offset <= len(acknowledged) + 1
 
 
-def test_confluents_and_kafka_pythons_calls(served: Served) -> None:
-    topic = served.new_topic()
+def test_confluents_and_kafka_pythons_calls(target: Target) -> None:
+    topic = target.new_topic()
     told: list[int] = []
-    with Producer({"bootstrap.servers": served.plain, "linger.ms": 0}) as producer:
+    with Producer({"bootstrap.servers": target.plain, "linger.ms": 0}) as producer:
         producer.produce(topic, b"v", b"k", on_delivery=lambda error, metadata: told.append(metadata.offset))  # type: ignore[union-attr]
         producer.produce(topic, "w", partition=0, timestamp=77, headers=[("h", b"1")])
         assert producer.flush(30) == 0
@@ -314,9 +235,9 @@ def test_confluents_and_kafka_pythons_calls(served: Served) -> None:
     assert told == [0]
 
 
-def test_many_threads(served: Served) -> None:
-    topic = served.new_topic()
-    with Producer(**served.settings("unix"), batch_size=300, buffer_memory=5000) as producer:
+def test_many_threads(target: Target) -> None:
+    topic = target.new_topic()
+    with Producer(**target.settings("unix"), batch_size=300, buffer_memory=5000) as producer:
 
         def work(name: int) -> None:
             for number in range(300):
@@ -327,7 +248,7 @@ def test_many_threads(served: Served) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-    values = [message.value() for message in served.read(topic, 1200)]
+    values = [message.value() for message in target.read(topic, 1200)]
     for name in range(4):
         own = [value for value in values if value.startswith(b"%d/" % name)]
         assert own == [b"%d/%d" % (name, number) for number in range(300)]

@@ -33,7 +33,7 @@ MAY_FAIL = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 """The latter where a batch may have been appended, and the leader does not know any more."""
 
 
-def random_settings(rng: random.Random) -> ProducerSettings:
+def random_settings(rng: random.Random, transactional_id: str = "") -> ProducerSettings:
     request_ms = rng.choice((300, 1000, 3000))
     linger_ms = rng.choice((0, 5, 50))
     texts = {
@@ -49,6 +49,9 @@ def random_settings(rng: random.Random) -> ProducerSettings:
         "connections.max.idle.ms": rng.choice(("200", "540000")),
         "metadata.recovery.strategy": rng.choice(("none", "rebootstrap")),
     }
+    if transactional_id:
+        texts["transactional.id"] = transactional_id
+        texts["transaction.timeout.ms"] = rng.choice(("500", "3000", "60000"))
     layer = Layer(ConfigSource.STATIC_BROKER_CONFIG, PRODUCER_CONFIG.parse(texts))
     return producer_settings(Configs(PRODUCER_CONFIG, [layer]))
 
