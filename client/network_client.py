@@ -131,6 +131,11 @@ class NetworkClient:
     def address(self, link: PeerLink) -> Address:
         return self._addresses[link]
 
+    @property
+    def connection_count(self) -> int:
+        """Of the links with an authenticated connection."""
+        return sum(link.ready for link in self._addresses)
+
     # --- events
 
     def link_connected(self, link: PeerLink, login: SaslClient | None, now: Now) -> None:

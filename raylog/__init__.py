@@ -27,6 +27,8 @@ from raylog.client.group_offsets import GroupMetadata, OffsetAndMetadata
 from raylog.client.partition_reader import PartitionReader
 from raylog.client.producer.async_producer import AsyncProducer
 from raylog.client.producer.delivery import RecordMetadata
+from raylog.client.producer.interceptors import ProducerInterceptor
+from raylog.client.producer.partitioners import PriorityPartitioner
 from raylog.client.producer.producer import Producer
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
@@ -46,7 +48,9 @@ __all__ = [
     "KafkaError",
     "OffsetAndMetadata",
     "PartitionReader",
+    "PriorityPartitioner",
     "Producer",
+    "ProducerInterceptor",
     "RecordMetadata",
     "TopicPartition",
     "TopicTable",

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
 
 from raylog.client.producer.delivery import OnDelivery, ProducerRecord, RecordMetadata
 from raylog.core.errors import KafkaError
 from raylog.core.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TopicPartition
-from raylog.protocol.records.batch import HEADER_SIZE
+from raylog.protocol.records.batch import HEADER_SIZE, parse_header
 from raylog.protocol.records.builder import BatchBuilder
 from raylog.protocol.records.compression import Codec
+from raylog.protocol.records.reader import read_records
+
+SEQUENCE_LIMIT: Final = 1 << 31
+"""Sequence numbers begin again with 0."""
 
 
 class ProducerBatch:
@@ -29,6 +34,8 @@ class ProducerBatch:
         "encoded",
         "error",
         "number",
+        "parent",
+        "parts",
         "producer_epoch",
         "producer_id",
         "size_bytes",
@@ -36,10 +43,10 @@ class ProducerBatch:
         "unknown",
     )
 
-    def __init__(self, tp: TopicPartition, number: int, created_ms: int) -> None:
+    def __init__(self, tp: TopicPartition, number: tuple[int, ...], created_ms: int) -> None:
         self.tp = tp
         self.number = number
-        """Batches of a partition are sent in the order of their numbers."""
+        """Batches of a partition are sent in the order of their numbers; halves have one more place than the whole."""
         self.builder = BatchBuilder()
         self.created_ms = created_ms
         self.callbacks: list[tuple[int, int, OnDelivery]] = []
@@ -62,6 +69,10 @@ class ProducerBatch:
         self.error: KafkaError | None = None
         self.base_offset = -1
         self.append_time_ms = -1
+        self.parent: ProducerBatch | None = None
+        """The batch that was split into this one and others."""
+        self.parts: list[tuple[int, ProducerBatch]] = []
+        """What it was split into, each with the number of its first record here; it is done when all of them are."""
 
     def encode(self, codec: Codec, *, transactional: bool = False) -> bytearray:
         """The batch as it is sent, under its present producer id and sequence."""
@@ -77,11 +88,28 @@ class ProducerBatch:
 
     def metadata(self, index: int, timestamp_ms: int) -> RecordMetadata:
         """Where the record with this number was appended. Raises the KafkaError if it was not."""
+        for first, part in reversed(self.parts):
+            if index >= first:
+                return part.metadata(index - first, timestamp_ms)
         if self.error is not None:
             raise self.error
         offset = self.base_offset if self.base_offset < 0 else self.base_offset + index
         appended_ms = self.append_time_ms if self.append_time_ms >= 0 else timestamp_ms
         return RecordMetadata(self.tp.topic, self.tp.partition, offset, appended_ms)
+
+    def finish(self) -> None:
+        """Done, and with it the batch of which it was the last part."""
+        self.done = True
+        parent = self.parent
+        if parent is not None and all(part.done for _, part in parent.parts):
+            parent.finish()
+
+    def mark_delivered(self) -> None:
+        """The callbacks have been called."""
+        self.delivered = True
+        parent = self.parent
+        if parent is not None and all(part.delivered for _, part in parent.parts):
+            parent.mark_delivered()
 
     def set_sequence(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
         self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
@@ -150,7 +178,7 @@ class RecordAccumulator:
             if batch is not None:
                 batch.closed = True
             self._count += 1
-            batch = ProducerBatch(tp, self._count, now_ms)
+            batch = ProducerBatch(tp, (self._count,), now_ms)
             queue.waiting.append(batch)
         batch.builder.append(record.key, record.value, record.timestamp_ms, record.headers)
         if record.on_delivery is not None:
@@ -160,6 +188,44 @@ class RecordAccumulator:
         if batch.size_bytes >= self._batch_bytes:
             batch.closed = fresh = True
         return batch, fresh
+
+    def split(self, batch: ProducerBatch) -> list[ProducerBatch]:
+        """Two batches that take the place of this one in the queue, with half of its records each.
+
+        They keep its time and its sequence numbers. Callbacks move to the halves.
+        """
+        encoded = batch.builder.build()
+        records = read_records(encoded, 0, parse_header(encoded, 0))
+        middle = len(records) // 2
+        halves = []
+        for first, part in ((0, records[:middle]), (middle, records[middle:])):
+            half = ProducerBatch(batch.tp, (*batch.number, first), batch.created_ms)
+            half.parent, half.closed = batch, True
+            for record in part:
+                half.builder.append(record.key, record.value, record.timestamp_ms, record.headers)
+                own = ProducerRecord("", record.key, record.value, record.headers, None, 0)
+                half.size_bytes += own.bytes_max
+            if batch.base_sequence != NO_SEQUENCE:
+                sequence = (batch.base_sequence + first) % SEQUENCE_LIMIT
+                half.set_sequence(batch.producer_id, batch.producer_epoch, sequence)
+            end = first + len(part)
+            half.callbacks = [
+                (index - first, timestamp_ms, told)
+                for index, timestamp_ms, told in batch.callbacks
+                if first <= index < end
+            ]
+            batch.parts.append((first, half))
+            halves.append(half)
+        batch.callbacks = []
+        batch.builder.body, batch.encoded = bytearray(), None
+        self.released(batch)
+        self.used_bytes += sum(half.size_bytes - HEADER_SIZE for half in halves)
+        queue = self.queues[batch.tp]
+        queue.in_flight.remove(batch)
+        before = sum(other.number < batch.number for other in queue.waiting)
+        for half in reversed(halves):
+            queue.waiting.insert(before, half)
+        return halves
 
     def released(self, batch: ProducerBatch) -> None:
         """The batch is acknowledged or has failed: its memory is free."""

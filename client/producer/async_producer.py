@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, Self
 
@@ -18,12 +18,14 @@ from raylog.client.group_offsets import GroupMetadata, Offsets
 from raylog.client.network_loop import NetworkLoop
 from raylog.client.producer.accumulator import ProducerBatch
 from raylog.client.producer.core import ProducerCore
-from raylog.client.producer.delivery import ProducerRecord, RecordMetadata
+from raylog.client.producer.delivery import OnDelivery, ProducerRecord, RecordMetadata
+from raylog.client.producer.interceptors import Interceptors, OutgoingRecord, ProducerInterceptor
 from raylog.client.producer.partitioners import Partition
 from raylog.client.producer.producer import call_callbacks
 from raylog.client.producer.serialization import Headers, Serializer, Serializers
 from raylog.client.producer.transactions import Operation
 from raylog.config.producer import PRODUCER_CONFIG, producer_settings
+from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.transport.system_time import now
 
@@ -38,11 +40,13 @@ class AsyncProducer:
         key_serializer: Serializer | None = None,
         value_serializer: Serializer | None = None,
         partitioner: Partition | None = None,
+        interceptors: Sequence[ProducerInterceptor] = (),
         **settings: Any,
     ) -> None:
         """As `Producer`. Raises ConfigError, and RuntimeError outside of a running loop."""
         given = given_config(PRODUCER_CONFIG, config, settings)
         self._serializers = Serializers(key_serializer, value_serializer)
+        self._interceptors = Interceptors(interceptors) if interceptors else None
         self._core = ProducerCore(
             given.servers,
             producer_settings(given.configs),
@@ -81,9 +85,32 @@ class AsyncProducer:
         """
         moment = now()
         stamp = moment.wall_ms if timestamp_ms is None else timestamp_ms
+        interceptors = self._interceptors
+        if interceptors is None:
+            return await self._send(topic, value, key, headers, partition, stamp, None, moment)
+        record = interceptors.on_send(OutgoingRecord(topic, value, key, headers, partition, stamp))
+        try:
+            return await self._send(*record, interceptors.on_acknowledgement, moment)
+        except KafkaError as error:
+            interceptors.on_acknowledgement(error, None)
+            raise
+
+    async def _send(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        headers: Headers,
+        partition: int | None,
+        stamp: int,
+        before: OnDelivery | None,
+        moment: Now,
+    ) -> asyncio.Future[RecordMetadata]:
         future: asyncio.Future[RecordMetadata] = self._asyncio_loop.create_future()
 
         def told(error: KafkaError | None, metadata: RecordMetadata | None) -> None:
+            if before is not None:
+                before(error, metadata)
             if future.done():
                 return
             if error is not None:
@@ -111,6 +138,10 @@ class AsyncProducer:
     async def send_and_wait(self, topic: str, value: Any = None, key: Any = None, **options: Any) -> RecordMetadata:
         """`send`, and wait for the acknowledgement."""
         return await (await self.send(topic, value, key, **options))
+
+    def metrics(self) -> dict[str, float]:
+        """As `Producer.metrics`."""
+        return self._core.metrics()
 
     async def flush(self) -> None:
         """Send everything now, and wait until all that was sent before is acknowledged or has failed."""

@@ -93,6 +93,13 @@ class ProducerCore:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "the producer has no transactional.id")
         return self.sender.transactions
 
+    def metrics(self) -> dict[str, float]:
+        return self.sender.statistics.shown() | {
+            "buffer-total-bytes": self.settings.buffer_bytes,
+            "buffer-available-bytes": self.settings.buffer_bytes - self.accumulator.used_bytes,
+            "connection-count": self.network.connection_count,
+        }
+
     def abort_before_close(self) -> Operation | None:
         """Abort the transaction, if one is open."""
         transactions = self.sender.transactions

@@ -6,11 +6,13 @@ Sources: KIP-480 and KIP-794 for records without a key; murmur2 of Kafka's Java 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
+from random import randrange
 from typing import Final
 
 from raylog.client.partitioner import partition_for_key
+from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 
 Choose = Callable[[int], int]
 """`choose(n)` returns any number from 0 to n - 1."""
@@ -79,3 +81,58 @@ class RoundRobinPartitioner:
         chosen = self._choose(partition_count) if last is None else (last + 1) % partition_count
         self._next[topic] = chosen
         return chosen
+
+
+class PriorityPartitioner:
+    """Divides the partitions of a topic among priorities, so that consumers can read the urgent ones first.
+
+    A partitioner for `Producer(partitioner=...)`. Within the range of its priority a record with a key goes to the
+    partition of its hash, others to one partition for as long as a batch takes, then to another.
+    """
+
+    def __init__(
+        self,
+        shares: Mapping[str, int],
+        priority_of: Callable[[str, bytes | None, bytes | None], str],
+        *,
+        choose: Choose = randrange,
+        batch_bytes: int = 16_384,
+    ) -> None:
+        """`shares` has the weight of each priority, the first one gets the lowest partitions; `priority_of(topic, key,
+        value)` returns the priority of a record. `batch_bytes` should be batch.size. Raises ConfigError.
+        """
+        if not shares or min(shares.values()) < 1:
+            raise ConfigError(f"shares={dict(shares)}: each priority needs a weight of at least 1")
+        self._shares = dict(shares)
+        self._priority_of = priority_of
+        self._choose = choose
+        self._batch_bytes = batch_bytes
+        self._sticky: dict[tuple[str, str], StickyTopic] = {}
+
+    def partitions(self, priority: str, partition_count: int) -> range:
+        """The partitions of this priority: at least one, and the others by weight.
+
+        Raises KafkaError for an unknown priority, and for a topic with fewer partitions than there are priorities.
+        """
+        names = list(self._shares)
+        if priority not in self._shares:
+            raise KafkaError(ErrorCode.INVALID_RECORD, f"priority {priority!r}: must be one of {', '.join(names)}")
+        if partition_count < len(names):
+            text = f"{partition_count} partitions cannot be divided among {len(names)} priorities"
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
+        total, spare, at = sum(self._shares.values()), partition_count - len(names), names.index(priority)
+        before = sum(self._shares[name] for name in names[:at])
+        return range(
+            at + spare * before // total,
+            at + 1 + spare * (before + self._shares[priority]) // total,
+        )
+
+    def __call__(self, topic: str, key: bytes | None, value: bytes | None, partition_count: int) -> int:
+        priority = self._priority_of(topic, key, value)
+        found = self.partitions(priority, partition_count)
+        if key is not None:
+            return found[partition_for_key(key, len(found))]
+        sticky = self._sticky.get((topic, priority))
+        if sticky is None:
+            sticky = self._sticky[topic, priority] = StickyTopic(self._choose, self._batch_bytes)
+        return found[sticky.partition(len(value or b""), len(found), NONE_WAIT)]

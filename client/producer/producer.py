@@ -21,10 +21,12 @@ from raylog.client.network_loop import NetworkLoop
 from raylog.client.producer.accumulator import ProducerBatch
 from raylog.client.producer.core import ProducerCore
 from raylog.client.producer.delivery import OnDelivery, ProducerRecord, RecordMetadata
+from raylog.client.producer.interceptors import Interceptors, OutgoingRecord, ProducerInterceptor
 from raylog.client.producer.partitioners import Partition
 from raylog.client.producer.serialization import Headers, Serializer, Serializers
 from raylog.client.producer.transactions import Operation
 from raylog.config.producer import PRODUCER_CONFIG, producer_settings
+from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.transport.system_time import now
 
@@ -74,15 +76,18 @@ class Producer:
         key_serializer: Serializer | None = None,
         value_serializer: Serializer | None = None,
         partitioner: Partition | None = None,
+        interceptors: Sequence[ProducerInterceptor] = (),
         **settings: Any,
     ) -> None:
         """`config` has Kafka's keys of a producer; `settings` are the same keys with underscores in place of dots.
 
         `partitioner(topic, key, value, partition_count)` chooses the partition of records that name none; key and value
-        are bytes or None. Nothing is sent yet, so brokers that cannot be reached are no error here. Raises ConfigError.
+        are bytes or None. `interceptors` see each record before it is sent, and its end. Nothing is sent
+        yet, so brokers that cannot be reached are no error here. Raises ConfigError.
         """
         given = given_config(PRODUCER_CONFIG, config, settings)
         self._serializers = Serializers(key_serializer, value_serializer)
+        self._interceptors = Interceptors(interceptors) if interceptors else None
         self._core = ProducerCore(
             given.servers,
             producer_settings(given.configs),
@@ -127,6 +132,32 @@ class Producer:
         """
         moment = now()
         stamp = moment.wall_ms if timestamp_ms is None else timestamp_ms
+        if self._interceptors is not None:
+            return self._send_intercepted(
+                OutgoingRecord(topic, value, key, headers, partition, stamp), on_delivery, self._interceptors
+            )
+        return self._send(topic, value, key, headers, partition, stamp, on_delivery, moment)
+
+    def _send_intercepted(
+        self, record: OutgoingRecord, on_delivery: OnDelivery | None, interceptors: Interceptors
+    ) -> Delivery:
+        try:
+            return self._send(*interceptors.on_send(record), interceptors.before(on_delivery), now())
+        except KafkaError as error:
+            interceptors.on_acknowledgement(error, None)
+            raise
+
+    def _send(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        headers: Headers,
+        partition: int | None,
+        stamp: int,
+        on_delivery: OnDelivery | None,
+        moment: Now,
+    ) -> Delivery:
         record = self._serializers.record(
             topic,
             value,
@@ -165,6 +196,11 @@ class Producer:
             timestamp_ms=timestamp or None,
             on_delivery=on_delivery,
         )
+
+    def metrics(self) -> dict[str, float]:
+        """What the producer has done and holds, under the names of Kafka's producer metrics; times in milliseconds."""
+        with self._changed:
+            return self._core.metrics() | {"waiting-threads": self._waiting}
 
     def partitions_for(self, topic: str) -> Sequence[int]:
         """The partitions of the topic. Waits for its metadata, at most max.block.ms. Raises KafkaError."""
@@ -334,4 +370,4 @@ def call_callbacks(batch: ProducerBatch) -> None:
         except Exception:
             log.exception("error in a delivery callback", extra={"tp": str(batch.tp)})
     batch.callbacks.clear()
-    batch.delivered = True
+    batch.mark_delivered()

@@ -13,7 +13,6 @@ In a transaction the batch fails, and with it the transaction, whose abort renew
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from itertools import takewhile
 from typing import Any, Final
 from uuid import UUID
@@ -23,7 +22,8 @@ from raylog.client.cluster_view import Node
 from raylog.client.coordinators import Coordinators
 from raylog.client.errors import TransactionAbortedError
 from raylog.client.network_client import NetworkClient
-from raylog.client.producer.accumulator import PartitionQueue, ProducerBatch, RecordAccumulator
+from raylog.client.producer.accumulator import SEQUENCE_LIMIT, PartitionQueue, ProducerBatch, RecordAccumulator
+from raylog.client.producer.statistics import Statistics
 from raylog.client.producer.transactions import PRODUCE_VERSION_MAX, State, Transactions
 from raylog.config.producer import IN_FLIGHT_MAX_OF_IDEMPOTENCE, ProducerSettings
 from raylog.core.clock import Now
@@ -47,7 +47,6 @@ EPOCH_MAX: Final = 32_767
 NO_TIMEOUT_MS: Final = (1 << 31) - 1
 """The timeout of transactions that a producer without transactions gives."""
 TOPICS_BY_ID_SINCE: Final = 13
-SEQUENCE_LIMIT: Final = 1 << 31
 NOT_APPENDED: Final = frozenset(
     {
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -88,6 +87,7 @@ class Sender:
         """Batches that have ended since the owner took them; it tells their deliveries."""
         self.failure: KafkaError | None = None
         """Why the producer cannot go on at all."""
+        self.statistics = Statistics()
         self.flushes = 0
         """While there are callers who wait for it, everything is sent at once, without lingering."""
         self._network = network
@@ -233,6 +233,7 @@ class Sender:
                 for index in indexes:
                     batch = by_tp[TopicPartition(topic, index)]
                     records = memoryview(batch.encode(self._codec, transactional=transactional_id is not None))
+                    self.statistics.encoded(batch, len(records))
                     partitions.append(ProducePartition(index=index, records=records))
                 name, topic_id = ("", ids[topic]) if by_id else (topic, ZERO_TOPIC_ID)
                 topics.append(ProduceTopic(name=name, topic_id=topic_id, partitions=partitions))
@@ -243,11 +244,22 @@ class Sender:
                 topics=topics,
             )
 
+        self.statistics.sent(batches, now.monotonic_ms)
+        names = {topic_id: topic for topic, topic_id in ids.items()}
+
+        def answered(response: Any, later: Now) -> None:
+            self.statistics.answered(later.monotonic_ms - now.monotonic_ms)
+            self._answered(by_tp, names, response, later)
+
+        def failed(error: KafkaError, later: Now) -> None:
+            self.statistics.requests_in_flight -= 1
+            self._failed(by_tp, error, later)
+
         self._network.ask(
             node.broker_id,
             request,
-            partial(self._answered, by_tp, {topic_id: topic for topic, topic_id in ids.items()}),
-            partial(self._failed, by_tp),
+            answered,
+            failed,
             now,
             answered=settings.acks != 0,
             version_max=version_max,
@@ -299,6 +311,9 @@ class Sender:
             self._network.metadata.expire()
         if self.transactions is not None and code is ErrorCode.INVALID_PRODUCER_EPOCH:
             self._complete(batch, error)
+        elif code is ErrorCode.MESSAGE_TOO_LARGE and batch.builder.count > 1:
+            self._accumulator.split(batch)
+            self.statistics.batches_split += 1
         elif self._settings.idempotent and code in STATE_LOST:
             self._sequence_refused(queue, batch, error)
         else:
@@ -356,10 +371,12 @@ class Sender:
         for batches in (queue.in_flight, queue.waiting):
             if batch in batches:
                 batches.remove(batch)
-        batch.done = True
         batch.error = error
+        batch.finish()
         self._accumulator.released(batch)
         self.completed.append(batch)
+        if error is not None:
+            self.statistics.records_failed += batch.builder.count
         if error is not None and self.transactions is not None:
             self.transactions.batch_failed(error, sent=batch.base_sequence != NO_SEQUENCE)
 

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as murmur2_of_kafka_python
 
 from raylog.client.partitioner import Partitioner, murmur2, partition_for_key
+from raylog.client.producer.partitioners import PriorityPartitioner
+from raylog.core.errors import ConfigError, KafkaError
 
 
 @pytest.mark.parametrize(
@@ -43,3 +45,35 @@ def test_records_without_a_key_stay_together_in_a_batch() -> None:
     assert [partitioner.partition_for(None) for _ in range(3)] == [2, 2, 2]
     partitioner.next_batch()
     assert [partitioner.partition_for(key) for key in (None, b"", None)] == [0, partition_for_key(b"", 3), 0]
+
+
+class TestPriorities:
+    def made(self, **shares: int) -> PriorityPartitioner:
+        return PriorityPartitioner(shares, lambda topic, key, value: (value or b"").decode(), choose=lambda n: n - 1)
+
+    @given(st.lists(st.integers(1, 100), min_size=1, max_size=8), st.integers(0, 60))
+    def test_every_partition_belongs_to_one_of_them(self, weights: list[int], spare: int) -> None:
+        shares = {f"p{number}": weight for number, weight in enumerate(weights)}
+        count = len(weights) + spare
+        found = [self.made(**shares).partitions(name, count) for name in shares]
+        assert [partition for each in found for partition in each] == list(range(count))
+        for weight, each in zip(weights, found, strict=True):
+            assert abs(len(each) - 1 - spare * weight / sum(weights)) <= 1
+
+    def test_a_record_goes_to_the_range_of_its_priority(self) -> None:
+        partitioner = self.made(high=1, low=3)
+        assert (partitioner.partitions("high", 8), partitioner.partitions("low", 8)) == (range(2), range(2, 8))
+        assert partitioner("t", None, b"high", 8) == 1
+        assert partitioner("t", None, b"low", 8) == 7
+        key = b"key"
+        assert partitioner("t", key, b"low", 8) == 2 + partition_for_key(key, 6)
+
+    def test_what_cannot_be_divided(self) -> None:
+        with pytest.raises(ConfigError):
+            self.made()
+        with pytest.raises(ConfigError):
+            self.made(high=0)
+        with pytest.raises(KafkaError, match="must be one of high, low"):
+            self.made(high=1, low=1)("t", None, b"middle", 8)
+        with pytest.raises(KafkaError, match="1 partitions cannot be divided among 2"):
+            self.made(high=1, low=1)("t", None, b"high", 1)

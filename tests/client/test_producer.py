@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from random import randbytes
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 from raylog.client.errors import ClientClosedError
 from raylog.client.partitioner import partition_for_key
 from raylog.client.producer.delivery import RecordMetadata
+from raylog.client.producer.interceptors import OutgoingRecord, ProducerInterceptor
 from raylog.client.producer.producer import Producer
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 from raylog.transport import unix
@@ -123,6 +125,68 @@ def test_a_batch_that_the_broker_refuses(target: Target, make: Callable[..., Fac
     assert refused.code is ErrorCode.MESSAGE_TOO_LARGE
     taken = face.send_all(topic, [b"a", b"b"])
     assert [outcome.offset for outcome in taken if isinstance(outcome, RecordMetadata)] == [0, 1]
+
+
+@faces
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+def test_a_batch_that_is_too_large_is_split(target: Target, make: Callable[..., Face], codec: str) -> None:
+    """As often as needed, with several batches in flight: every record arrives once and in order, but for the large."""
+    topic = target.new_topic(max_message_bytes="1000")
+    face = make(**target.settings(), compression_type=codec, linger_ms=50)
+    values = [b"%d" % number + randbytes(100) for number in range(1000)]
+    values[500] = randbytes(2000)
+    outcomes = face.send_all(topic, values)
+    refused = outcomes.pop(500)
+    assert isinstance(refused, KafkaError)
+    assert refused.code is ErrorCode.MESSAGE_TOO_LARGE
+    assert [outcome.offset for outcome in outcomes if isinstance(outcome, RecordMetadata)] == list(range(999))
+    assert [message.value() for message in target.read(topic, 999)] == values[:500] + values[501:]
+    metrics = face.call("metrics")
+    assert metrics["batch-split-total"] > 30
+    assert metrics["record-error-total"] == 1
+    assert metrics["buffer-available-bytes"] == metrics["buffer-total-bytes"]
+
+
+@faces
+def test_interceptors(target: Target, make: Callable[..., Face]) -> None:
+    """Each gets the record of the one before; one that raises changes nothing, and every record ends once."""
+    topic = target.new_topic()
+    ends: list[str] = []
+
+    class Stamp(ProducerInterceptor):
+        def on_send(self, record: OutgoingRecord) -> OutgoingRecord:
+            return record._replace(headers=[*record.headers, ("stamp", str(record.value).encode())])
+
+        def on_acknowledgement(self, error: KafkaError | None, metadata: RecordMetadata | None) -> None:
+            ends.append(type(error).__name__ if metadata is None else str(metadata.offset))
+
+    class Broken(ProducerInterceptor):
+        def on_send(self, record: OutgoingRecord) -> OutgoingRecord:
+            raise ValueError(record)
+
+        def on_acknowledgement(self, error: KafkaError | None, metadata: RecordMetadata | None) -> None:
+            raise ValueError(metadata)
+
+    face = make(**target.settings(), interceptors=[Broken(), Stamp(), Broken()])
+    face.send_all(topic, ["a", "b"])
+    with pytest.raises(KafkaError):
+        face.send(topic, {"not": "bytes"})
+    assert [message.headers() for message in target.read(topic, 2)] == [[("stamp", b"a")], [("stamp", b"b")]]
+    assert ends == ["0", "1", "SerializationError"]
+
+
+@faces
+def test_statistics(target: Target, make: Callable[..., Face]) -> None:
+    topic = target.new_topic()
+    face = make(**target.settings(), linger_ms=0)
+    face.send_all(topic, [b"x" * 1000] * 10)
+    found = face.call("metrics")
+    assert found["record-send-total"] == 10
+    assert found["record-retry-total"] == found["record-error-total"] == found["requests-in-flight"] == 0
+    assert 10_000 < found["byte-total"] < 12_000
+    assert found["batch-size-max"] > 1000
+    assert found["request-total"] >= 1
+    assert found["connection-count"] >= 1
 
 
 @faces

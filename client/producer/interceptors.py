@@ -1,0 +1,71 @@
+"""(shell) Code of a program that sees each record before it is sent, and its end: Kafka's ProducerInterceptor."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from raylog.client.producer.delivery import OnDelivery, RecordMetadata
+from raylog.client.producer.serialization import Headers
+from raylog.core.errors import KafkaError
+
+log = logging.getLogger("raylog.client")
+
+
+class OutgoingRecord(NamedTuple):
+    """A record as the program gave it, before serialization."""
+
+    topic: str
+    value: Any
+    key: Any
+    headers: Headers
+    partition: int | None
+    timestamp_ms: int
+
+
+class ProducerInterceptor:
+    """Override either method. An exception is logged, and the record goes on as it was before this interceptor."""
+
+    def on_send(self, record: OutgoingRecord) -> OutgoingRecord:
+        """The record to be sent in place of this one. Called by the thread that sends."""
+        return record
+
+    def on_acknowledgement(self, error: KafkaError | None, metadata: RecordMetadata | None) -> None:
+        """The record was appended, or has failed. Called once for each record, before its own callback.
+
+        In the thread of the connections, or by `send` itself if it raises.
+        """
+
+
+class Interceptors:
+    """Called in their order; each gets the record of the one before."""
+
+    def __init__(self, interceptors: Sequence[ProducerInterceptor]) -> None:
+        self._interceptors = interceptors
+
+    def on_send(self, record: OutgoingRecord) -> OutgoingRecord:
+        for interceptor in self._interceptors:
+            try:
+                record = interceptor.on_send(record)
+            except Exception:
+                log.exception("error in on_send of an interceptor", extra={"topic": record.topic})
+        return record
+
+    def on_acknowledgement(self, error: KafkaError | None, metadata: RecordMetadata | None) -> None:
+        for interceptor in self._interceptors:
+            try:
+                interceptor.on_acknowledgement(error, metadata)
+            except Exception:
+                log.exception("error in on_acknowledgement of an interceptor")
+
+    def before(self, on_delivery: OnDelivery | None) -> OnDelivery:
+        """A callback that calls the interceptors, and then `on_delivery`."""
+        if on_delivery is None:
+            return self.on_acknowledgement
+
+        def both(error: KafkaError | None, metadata: RecordMetadata | None) -> None:
+            self.on_acknowledgement(error, metadata)
+            on_delivery(error, metadata)
+
+        return both
