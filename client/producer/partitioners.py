@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate
-from random import randrange
+from itertools import accumulate, count
 from typing import Final
 
 from raylog.client.partitioner import partition_for_key
@@ -87,7 +86,7 @@ class PriorityPartitioner:
     """Divides the partitions of a topic among priorities, so that consumers can read the urgent ones first.
 
     A partitioner for `Producer(partitioner=...)`. Within the range of its priority a record with a key goes to the
-    partition of its hash, others to one partition for as long as a batch takes, then to another.
+    partition of its hash, others to one partition until a batch is full, then to the next.
     """
 
     def __init__(
@@ -95,7 +94,6 @@ class PriorityPartitioner:
         shares: Mapping[str, int],
         priority_of: Callable[[str, bytes | None, bytes | None], str],
         *,
-        choose: Choose = randrange,
         batch_bytes: int = 16_384,
     ) -> None:
         """`shares` has the weight of each priority, the first one gets the lowest partitions; `priority_of(topic, key,
@@ -105,8 +103,8 @@ class PriorityPartitioner:
             raise ConfigError(f"shares={dict(shares)}: each priority needs a weight of at least 1")
         self._shares = dict(shares)
         self._priority_of = priority_of
-        self._choose = choose
         self._batch_bytes = batch_bytes
+        self._turns = count()
         self._sticky: dict[tuple[str, str], StickyTopic] = {}
 
     def partitions(self, priority: str, partition_count: int) -> range:
@@ -134,5 +132,5 @@ class PriorityPartitioner:
             return found[partition_for_key(key, len(found))]
         sticky = self._sticky.get((topic, priority))
         if sticky is None:
-            sticky = self._sticky[topic, priority] = StickyTopic(self._choose, self._batch_bytes)
+            sticky = self._sticky[topic, priority] = StickyTopic(lambda n: next(self._turns) % n, self._batch_bytes)
         return found[sticky.partition(len(value or b""), len(found), NONE_WAIT)]

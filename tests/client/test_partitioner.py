@@ -49,7 +49,7 @@ def test_records_without_a_key_stay_together_in_a_batch() -> None:
 
 class TestPriorities:
     def made(self, **shares: int) -> PriorityPartitioner:
-        return PriorityPartitioner(shares, lambda topic, key, value: (value or b"").decode(), choose=lambda n: n - 1)
+        return PriorityPartitioner(shares, lambda topic, key, value: (value or b"").decode())
 
     @given(st.lists(st.integers(1, 100), min_size=1, max_size=8), st.integers(0, 60))
     def test_every_partition_belongs_to_one_of_them(self, weights: list[int], spare: int) -> None:
@@ -63,8 +63,8 @@ class TestPriorities:
     def test_a_record_goes_to_the_range_of_its_priority(self) -> None:
         partitioner = self.made(high=1, low=3)
         assert (partitioner.partitions("high", 8), partitioner.partitions("low", 8)) == (range(2), range(2, 8))
-        assert partitioner("t", None, b"high", 8) == 1
-        assert partitioner("t", None, b"low", 8) == 7
+        assert partitioner("t", None, b"high", 8) in range(2)
+        assert partitioner("t", None, b"low", 8) in range(2, 8)
         key = b"key"
         assert partitioner("t", key, b"low", 8) == 2 + partition_for_key(key, 6)
 
