@@ -217,10 +217,16 @@ class Controller(Node):
     def decide(self, outcome: Outcome[Response, MetadataRecord], now: Now) -> Response:
         """Append and replay. The response may be sent as usual: sending waits until its records are committed.
 
-        Raises KafkaError(NOT_CONTROLLER) if this controller is not active.
+        Raises KafkaError(NOT_CONTROLLER) if this controller is not active. If its disk is full, the only voter raises
+        KafkaError(KAFKA_STORAGE_ERROR); one of several raises InvariantViolation, since another one may have space.
         """
         self.check_active()
-        return self.metadata_log.decide(outcome, leader_epoch=self.leader_epoch, now_ms=now.wall_ms)
+        try:
+            return self.metadata_log.decide(outcome, leader_epoch=self.leader_epoch, now_ms=now.wall_ms)
+        except KafkaError as error:
+            if error.code is ErrorCode.KAFKA_STORAGE_ERROR and self.quorum.others:
+                raise InvariantViolation(f"the active controller cannot write: {error.message}") from error
+            raise
 
     def check_active(self) -> None:
         """Raises KafkaError(NOT_CONTROLLER) if this controller is not active."""

@@ -216,6 +216,21 @@ class TestCommit:
         quorum.pass_time(1000)
         assert names(follower) == {"t"}
 
+    def test_a_leader_with_a_full_disk_ends_and_another_one_is_elected(self, quorum: DirectQuorum) -> None:
+        full = quorum.start_all()
+        number = quorum.number_of(full)
+        disk = quorum.disks[number]
+        disk.capacity_bytes = disk.used_bytes()
+        with pytest.raises(InvariantViolation, match="the active controller cannot write"):
+            quorum.create_topic(full, "refused")
+        quorum.kill(number, power_cut=False)
+        quorum.pass_time(1000)
+        quorum.create_topic(quorum.active, "t")
+        disk.capacity_bytes = None
+        quorum.start(number)
+        quorum.pass_time(1000)
+        assert [names(each) for each in quorum.running] == [{"t"}] * 3
+
     def test_a_follower_with_a_failed_disk_ends(self, quorum: DirectQuorum) -> None:
         active = quorum.start_all()
         follower = others(quorum)[0]

@@ -10,16 +10,22 @@ import os
 import resource
 import shutil
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from confluent_kafka import KafkaException
+
 from tests.compat.topics import create_topic
 from tests.operators.load import Load
+from tests.operators.many_bytes import ManyBytes
 from tests.support.faulty_calls import FaultyCalls, why_no_faulty_calls
+from tests.support.hang import HANG_SECONDS
+from tests.support.memory_cgroup import memory_cgroup, why_no_memory_cgroups
 from tests.support.node_cluster import NodeCluster
 from tests.support.node_process import NodeProcess
 from tests.support.own_disk import OwnDisk, own_disk, why_no_disks
@@ -27,6 +33,11 @@ from tests.support.own_disk import OwnDisk, own_disk, why_no_disks
 HANG = 5.0
 """Seconds; more than twice the session timeout."""
 HOURS = 3600
+LIMIT_BYTES = 32 << 20
+"""Of memory that a node with limited memory may take in addition, page cache included."""
+REQUEST_BYTES = 1 << 20
+MANY = 100
+"""Partitions whose records do not fit into the last block of a file."""
 LEADER, FOLLOWER, CONTROLLER = "leader", "follower", "active controller"
 SERVERS = (LEADER, FOLLOWER)
 ALL = (LEADER, FOLLOWER, CONTROLLER)
@@ -70,7 +81,8 @@ class Scene:
 
     def expect_end(self) -> None:
         """Wait until the controller has ended, as it does if it cannot write a record to its disk."""
-        create_topic(self.cluster.bootstrap_servers, f"{self.topic}-more", partitions=1)
+        with suppress(KafkaException):  # the next controller makes the topic, or the client gets the error of this one
+            create_topic(self.cluster.bootstrap_servers, f"{self.topic}-more", partitions=MANY)
         self.expect("invariant violated")
         self.node.wait()
 
@@ -108,6 +120,52 @@ def short_of_memory(scene: Scene) -> None:
     scene.go_on()
     time.sleep(HANG)
     scene.restart()
+
+
+def page_cache_limited(scene: Scene) -> None:
+    """It writes and reads far more than may be in its page cache."""
+    with memory_cgroup() as group:
+        try:
+            group.limit(LIMIT_BYTES)
+            group.add(scene.node.pid)
+            many = ManyBytes(scene.cluster.bootstrap_servers, f"{scene.topic}-many", scene.node.spec.node_id)
+            many.write(4 * LIMIT_BYTES)
+            many.read()
+            scene.go_on()
+            assert scene.node.running
+            assert group.reached
+            many.delete()
+        finally:
+            scene.node.kill()
+    scene.restart()
+
+
+def killed_for_memory(scene: Scene) -> None:
+    """By the kernel, since it needs more memory than it may have."""
+    with memory_cgroup() as group:
+        try:
+            group.limit(LIMIT_BYTES)
+            group.add(scene.node.pid)
+            with _half_requests(scene.node, 2 * LIMIT_BYTES):
+                assert scene.node.wait() == -signal.SIGKILL
+        finally:
+            scene.node.kill()
+        assert group.reached
+    scene.go_on()
+    scene.restart()
+
+
+@contextmanager
+def _half_requests(node: NodeProcess, size_bytes: int) -> Iterator[None]:
+    """Connections from which the node has received so much of requests that it waits for their ends."""
+    with ExitStack() as stack:
+        for _ in range(size_bytes // REQUEST_BYTES):
+            with suppress(ConnectionError):  # it is killed
+                connection = stack.enter_context(
+                    socket.create_connection((node.spec.host, node.spec.port), HANG_SECONDS)
+                )
+                connection.sendall((REQUEST_BYTES + 1).to_bytes(4) + b"1" * REQUEST_BYTES)
+        yield
 
 
 # --- files
@@ -175,17 +233,23 @@ def _own_disk(scene: Scene) -> Iterator[OwnDisk]:
 
 
 def _take_role(scene: Scene) -> None:
-    """After the restart another broker leads. The preferred leader leads again when the others have given way."""
+    """After the restart another node leads. It gives way, and the next one, until it is the turn of this node."""
+    while scene.role == CONTROLLER and (active := scene.cluster.active_controller()) is not scene.node:
+        _give_way(scene, active)
     if scene.role == LEADER:
         for other in scene.cluster.brokers:
             if scene.cluster.leader(scene.topic) is scene.node:
                 return
             if other is not scene.node:
-                other.kill()
-                scene.load.until_more(50)
-                other.start()
-                other.wait_until_started()
-                scene.cluster.wait_until_healthy(scene.topic)
+                _give_way(scene, other)
+
+
+def _give_way(scene: Scene, other: NodeProcess) -> None:
+    other.kill()
+    scene.load.until_more(50)
+    other.start()
+    other.wait_until_started()
+    scene.cluster.wait_until_healthy(scene.topic)
 
 
 def disk_read_only(scene: Scene) -> None:
@@ -202,6 +266,10 @@ def disk_full(scene: Scene) -> None:
     """It is filled and emptied again; the broker needs no restart for that. A leader refuses records meanwhile."""
     with _own_disk(scene) as disk:
         disk.fill()
+        if scene.is_controller:
+            scene.expect_end()
+            scene.go_on()
+            return
         if scene.role != LEADER:
             scene.go_on()
         time.sleep(HANG)
@@ -268,13 +336,15 @@ FAULTS = (
     Fault(killed),
     Fault(hangs, usual=(LEADER,)),
     Fault(short_of_memory),
+    Fault(page_cache_limited, SERVERS, why_not=why_no_memory_cgroups, usual=(LEADER,)),
+    Fault(killed_for_memory, SERVERS, why_not=why_no_memory_cgroups, usual=(LEADER,)),
     Fault(directory_deleted, SERVERS, usual=(LEADER,)),
     Fault(partition_deleted, SERVERS),
     Fault(segment_truncated, SERVERS),
     Fault(segment_deleted, SERVERS),
     Fault(checkpoints_emptied, SERVERS),
     Fault(disk_read_only, why_not=why_no_disks),
-    Fault(disk_full, SERVERS, why_not=why_no_disks),
+    Fault(disk_full, why_not=why_no_disks),
     Fault(sync_fails, why_not=why_no_faulty_calls),
     Fault(disk_slow, why_not=why_no_faulty_calls),
     Fault(clock_jumps, why_not=why_no_faulty_calls),

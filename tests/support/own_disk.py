@@ -71,7 +71,7 @@ class OwnDisk:
         return self._namespace.prefix
 
     def fill(self) -> None:
-        self._namespace.run("sh", "-c", f"dd if=/dev/zero of={self._path}/{BALLAST} bs=64k status=none 2>&1; true")
+        self._namespace.run("sh", "-c", f"dd if=/dev/zero of={self._path}/{BALLAST} bs=4k status=none 2>&1; true")
 
     def empty(self) -> None:
         """Undo `fill`."""
