@@ -23,7 +23,7 @@ from raylog.logstore.cleaner import CleanedLog, CleanerBuffers, CleaningPlan, cl
 from raylog.logstore.disk import RealDisk
 
 NICENESS: Final = 10
-"""Cleaning is less urgent than what clients wait for."""
+"""Above that of the broker: cleaning is less urgent than what clients wait for."""
 IDLE_SECONDS: Final = 60.0
 PAUSE_SECONDS_MIN: Final = 0.01
 _LENGTH: Final = struct.Struct(">Q")
@@ -142,7 +142,7 @@ def _read_plans(plans: queue.Queue[tuple[CleaningPlan, CleanerBuffers]]) -> None
 
 def main() -> None:
     """What a child does."""
-    os.setpriority(os.PRIO_PROCESS, 0, max(NICENESS, os.getpriority(os.PRIO_PROCESS, 0)))
+    os.nice(NICENESS)
     plans: queue.Queue[tuple[CleaningPlan, CleanerBuffers]] = queue.Queue()
     threading.Thread(target=_read_plans, args=(plans,), daemon=True).start()
     disk = RealDisk()

@@ -15,6 +15,7 @@
 
 enum { DONE, FULL, MALFORMED };
 enum { RECORD_BYTES_MIN = 6, VARINT_BYTES_MAX = 10, RELEASE_GIL_BYTES = 1 << 16 };
+enum { WINDOW = 16 }; /* records whose slots are fetched at once */
 enum { GROWTH_BYTES_MAX = 2 * VARINT_BYTES_MAX }; /* by which a record can grow when its timestamp delta changes */
 enum {
     LENGTH_AT = 8, MAGIC_AT = 16, CRC_AT = 17, ATTRIBUTES_AT = 21, LAST_OFFSET_DELTA_AT = 23, BASE_TIMESTAMP_AT = 27,
@@ -32,6 +33,7 @@ typedef struct {
     int64_t timestamp_delta, offset_delta, value_length;
     const uint8_t *key;
     int64_t key_length;
+    uint64_t hash[2]; /* of the key, if there is one */
 } record_t;
 
 typedef struct {
@@ -75,13 +77,12 @@ static void hash_key(const uint64_t secret[2], const uint8_t *key, size_t length
 }
 
 /* The slot of the key, or the empty one where it belongs. There is always an empty one. */
-static slot_t *find(const table_t *table, const record_t *record, uint64_t hash[2])
+static slot_t *find(const table_t *table, const record_t *record)
 {
-    hash_key(table->secret, record->key, (size_t)record->key_length, hash);
-    uint64_t number = hash[0] % table->count;
+    uint64_t number = record->hash[0] % table->count;
     for (;;) {
         slot_t *slot = &table->slots[number];
-        if (!slot->offset_plus_one || (slot->hash[0] == hash[0] && slot->hash[1] == hash[1]))
+        if (!slot->offset_plus_one || (slot->hash[0] == record->hash[0] && slot->hash[1] == record->hash[1]))
             return slot;
         if (++number == table->count)
             number = 0;
@@ -137,26 +138,52 @@ static int read_record(const uint8_t *at, const uint8_t *end, record_t *record)
     return at != NULL && record->value_length >= -1 && record->value_length <= end - at;
 }
 
+/* Reads up to WINDOW records, and lets the memory fetch the slots of all their keys at once: each lookup would wait for
+ * its own otherwise. Returns how many records are well-formed. */
+static int read_window(const table_t *table, const uint8_t *at, const uint8_t *end, int64_t count, record_t *window)
+{
+    int number = 0;
+
+    for (; number < WINDOW && number < count; number++, at = window->end, window++) {
+        if (!read_record(at, end, window))
+            break;
+        if (window->key_length >= 0) {
+            hash_key(table->secret, window->key, (size_t)window->key_length, window->hash);
+            __builtin_prefetch(&table->slots[window->hash[0] % table->count]);
+        }
+    }
+    return number;
+}
+
+static int64_t offset_of(const record_t *record, int64_t base_offset)
+{
+    return (int64_t)((uint64_t)base_offset + (uint64_t)record->offset_delta);
+}
+
 static int add_keys(const table_t *table, int64_t *used, int64_t used_max, const uint8_t *at, const uint8_t *end,
                     int64_t base_offset, int64_t count, int64_t first)
 {
-    record_t record;
-    uint64_t hash[2];
+    record_t window[WINDOW];
 
-    for (; count > 0; count--, at = record.end) {
-        if (!read_record(at, end, &record))
-            return MALFORMED;
-        const int64_t offset = (int64_t)((uint64_t)base_offset + (uint64_t)record.offset_delta);
-        if (record.key_length < 0 || offset < first)
-            continue;
-        slot_t *slot = find(table, &record, hash);
-        if (!slot->offset_plus_one) {
-            if (*used >= used_max)
-                return FULL;
-            ++*used;
-            memcpy(slot->hash, hash, sizeof hash);
+    while (count > 0) {
+        const int read = read_window(table, at, end, count, window);
+        for (const record_t *record = window; record < window + read; record++) {
+            const int64_t offset = offset_of(record, base_offset);
+            if (record->key_length < 0 || offset < first)
+                continue;
+            slot_t *slot = find(table, record);
+            if (!slot->offset_plus_one) {
+                if (*used >= used_max)
+                    return FULL;
+                ++*used;
+                memcpy(slot->hash, record->hash, sizeof slot->hash);
+            }
+            slot->offset_plus_one = offset + 1;
         }
-        slot->offset_plus_one = offset + 1;
+        if (read < WINDOW && read < count)
+            return MALFORMED;
+        at = window[read - 1].end;
+        count -= read;
     }
     return at == end ? DONE : MALFORMED;
 }
@@ -166,42 +193,55 @@ typedef struct {
     uint8_t *end;
 } retained_t;
 
+/* Writes the record with its timestamp delta changed by `shift`; returns the end, and NULL if the delta overflows. */
+static uint8_t *copy_record(const record_t *record, int64_t shift, uint8_t *out)
+{
+    const uint8_t *rest = record->start;
+    uint8_t timestamp[VARINT_BYTES_MAX];
+
+    if (shift) {
+        int64_t shifted;
+        if (__builtin_add_overflow(record->timestamp_delta, shift, &shifted))
+            return NULL;
+        const int64_t size = write_varint(timestamp, shifted) - timestamp;
+        out = write_varint(out, record->end - record->body + size - (record->offset_at - record->timestamp_at));
+        *out++ = *record->body;
+        memcpy(out, timestamp, (size_t)size);
+        out += size;
+        rest = record->offset_at;
+    }
+    memcpy(out, rest, (size_t)(record->end - rest));
+    return out + (record->end - rest);
+}
+
 static int retain_records(const table_t *table, const uint8_t *at, const uint8_t *end, int64_t base_offset,
                           int64_t count, int64_t latest, int keep_tombstones, int64_t shift, retained_t *retained)
 {
-    record_t record;
-    uint64_t hash[2];
-    uint8_t timestamp[VARINT_BYTES_MAX];
+    record_t window[WINDOW];
 
-    for (; count > 0; count--, at = record.end) {
-        if (!read_record(at, end, &record))
-            return MALFORMED;
-        const int64_t offset = (int64_t)((uint64_t)base_offset + (uint64_t)record.offset_delta);
-        if (offset <= latest) {
-            if (record.key_length < 0 || offset + 1 < find(table, &record, hash)->offset_plus_one)
-                continue;
-            if (record.value_length < 0 && !keep_tombstones)
-                continue;
-        }
-        retained->kept++;
-        retained->tombstones += record.value_length < 0;
-        if (record.timestamp_delta > retained->largest)
-            retained->largest = record.timestamp_delta;
-        uint8_t *out = retained->end;
-        const uint8_t *rest = record.start;
-        if (shift) {
-            int64_t shifted;
-            if (__builtin_add_overflow(record.timestamp_delta, shift, &shifted))
+    while (count > 0) {
+        const int read = read_window(table, at, end, count, window);
+        for (const record_t *record = window; record < window + read; record++) {
+            const int64_t offset = offset_of(record, base_offset);
+            if (offset <= latest) {
+                if (record->key_length < 0 || offset + 1 < find(table, record)->offset_plus_one)
+                    continue;
+                if (record->value_length < 0 && !keep_tombstones)
+                    continue;
+            }
+            retained->kept++;
+            retained->tombstones += record->value_length < 0;
+            if (record->timestamp_delta > retained->largest)
+                retained->largest = record->timestamp_delta;
+            uint8_t *const out = copy_record(record, shift, retained->end);
+            if (out == NULL)
                 return MALFORMED;
-            const int64_t size = write_varint(timestamp, shifted) - timestamp;
-            out = write_varint(out, record.end - record.body + size - (record.offset_at - record.timestamp_at));
-            *out++ = *record.body;
-            memcpy(out, timestamp, (size_t)size);
-            out += size;
-            rest = record.offset_at;
+            retained->end = out;
         }
-        memcpy(out, rest, (size_t)(record.end - rest));
-        retained->end = out + (record.end - rest);
+        if (read < WINDOW && read < count)
+            return MALFORMED;
+        at = window[read - 1].end;
+        count -= read;
     }
     return at == end ? DONE : MALFORMED;
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import Offset
 from raylog.logstore.cleaner import CleanedLog, CleanerBuffers, CleaningPlan
-from raylog.logstore.cleaner_process import CleanerProcesses, Pace
+from raylog.logstore.cleaner_process import NICENESS, CleanerProcesses, Pace
 from raylog.logstore.disk import RealDisk
 from raylog.logstore.log import Log
 from tests.logstore.batches import NOW, TP
@@ -22,6 +23,7 @@ from tests.logstore.test_cleaning import BUFFERS, SECRET, SETTINGS, put, records
 
 SLOW = CleanerBuffers(dedupe_bytes=1 << 20, io_bytes=4096, load_factor=0.9, io_bytes_per_second=1000)
 WAIT_SECONDS = 30.0
+NICENESS_MAX = 19
 
 
 def log_at(path: Path) -> Log:
@@ -55,6 +57,8 @@ def test_a_child_cleans_and_is_used_again(log: Log) -> None:
         swap_in(log, plan, processes.run(plan, BUFFERS))
         assert len(records_in(log)) < 10
         [child] = processes._idle
+        own = os.getpriority(os.PRIO_PROCESS, 0)
+        assert os.getpriority(os.PRIO_PROCESS, child.pid) == min(own + NICENESS, NICENESS_MAX)
         put(log, (b"k0", b"last"))
         log.roll(NOW)
         log.flush()
