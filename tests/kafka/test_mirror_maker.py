@@ -1,7 +1,7 @@
 """MirrorMaker 2 copies topics from raylog to Apache Kafka and back, exactly once, while it and a broker are killed.
 
-Records, topic configurations and the offsets of a group arrive on the other side. Its
-internal topics on raylog are compacted.
+Records, changes of topic configurations and the offsets of a group arrive on the other side. Its internal topics on
+raylog are compacted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from raylog.client.admin import topic_configs
+from raylog.client.admin import TOPIC_RESOURCE, alter_configs, topic_configs
 from raylog.client.cluster_client import ClusterClient
 from tests.kafka.history import ANSWER_SECONDS, QUIET, Server, consume, create_topic, flush
 from tests.support.forms import by_form
@@ -166,9 +166,8 @@ def test_topics_are_copied_both_ways(
         for copy in copies.values():
             copy.until_complete(feed)
 
-    config = {"retention.ms": RETENTION_MS}
-    create_topic(cluster, TO_KAFKA, partitions=PARTITIONS, replication_factor=COUNT, config=config)
-    create_topic(peer, TO_RAYLOG, partitions=PARTITIONS, config=config)
+    create_topic(cluster, TO_KAFKA, partitions=PARTITIONS, replication_factor=COUNT)
+    create_topic(peer, TO_RAYLOG, partitions=PARTITIONS)
     folder = tmp_path / "mirror-maker"
     file = write_properties(folder / "mirror-maker.properties", settings(cluster, peer))
     mirror = JavaProcess(folder, "org.apache.kafka.connect.mirror.MirrorMaker", file)
@@ -177,6 +176,8 @@ def test_topics_are_copied_both_ways(
         mirror.start()
         feed = Feed(origins)
         until_complete()
+        for topic, server in origins.items():
+            change_retention(server, topic)
         for _ in range(ROUNDS):
             mirror.kill()
             mirror.start()
@@ -190,6 +191,7 @@ def test_topics_are_copied_both_ways(
         feed.stop()
         until_complete()
         for topic, copy in copies.items():
+            wait_until_retention_is_changed(copy)
             check_group(origins[topic], topic, copy)
             copy.close()
         mirror.stop()
@@ -201,7 +203,6 @@ def test_topics_are_copied_both_ways(
             original = consume(origins[topic], topic, partition=partition)
             copied = consume(copy.server, copy.topic, partition=partition, isolation_level="read_committed")
             assert [row._replace(offset=0) for row in copied] == [row._replace(offset=0) for row in original]
-        assert config_of(copy.server, copy.topic)["retention.ms"] == RETENTION_MS
     for topic in INTERNAL:
         assert config_of(cluster, topic)["cleanup.policy"] == "compact", topic
 
@@ -251,6 +252,18 @@ def check_group(origin: Server, topic: str, copy: Copy) -> None:
         left = unread(origin, topic, partition, original)
         found = unread(copy.server, copy.topic, partition, translated)
         assert found[len(found) - len(left) :] == left
+
+
+def change_retention(server: Server, topic: str) -> None:
+    with ClusterClient(server.bootstrap_servers, client_id="tests", timeout_seconds=ANSWER_SECONDS) as client:
+        alter_configs(client, TOPIC_RESOURCE, topic, {"retention.ms": RETENTION_MS})
+
+
+def wait_until_retention_is_changed(copy: Copy) -> None:
+    def retention_ms() -> str | None:
+        return config_of(copy.server, copy.topic)["retention.ms"]
+
+    wait_until(lambda: retention_ms() == RETENTION_MS, lambda: f"retention.ms of {copy.topic}: {retention_ms()}")
 
 
 def config_of(server: Server, topic: str) -> dict[str, str | None]:
