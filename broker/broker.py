@@ -183,6 +183,7 @@ class Broker(Node):
             on_gone=self._partition_gone,
             on_progress=self._directories_progressed,
             on_placed=lambda tp, topic_id, directory_id: self.assignments.placed(tp, topic_id, directory_id),
+            move_rate=lambda: self.settings.replication.move_rate_bytes_per_sec,
             now_ms=now.wall_ms,
             run_all=run_all,
         )
@@ -272,6 +273,7 @@ class Broker(Node):
             self.fetchers,
             self.lifecycle,
             self.log_cleaner,
+            self.table.moves,
             token_keys,
         ):
             self.watch_deadline(deadlines.next_deadline_ms)
@@ -373,6 +375,7 @@ class Broker(Node):
         self.fetchers.tick(now)
         self.lifecycle.tick(now)
         self.log_cleaner.tick(now)
+        self.table.moves.tick(now)
         self._client_authentication.token_keys.tick(now)
         super().tick(now)
 

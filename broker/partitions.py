@@ -76,6 +76,7 @@ class PartitionTable:
         on_gone: Callable[[TopicPartition], None],
         on_progress: Callable[[Now], None],
         on_placed: Callable[[TopicPartition, UUID, UUID], None],
+        move_rate: Callable[[], int],
         now_ms: int,
         run_all: Callable[[Jobs], None],
     ) -> None:
@@ -84,6 +85,7 @@ class PartitionTable:
         `on_change` is called for each partition with a new log start offset or leader epoch, `on_gone` for each that
         is deleted, or led by another broker from now on, and `on_progress` after each piece of work on `directories`.
         `on_placed` is called for a replica, its topic id and the id of its directory, if the image does not have that.
+        `move_rate` returns the bytes per second that replicas may be moved between directories.
         """
         self.online: dict[TopicPartition, Partition] = {}
         """The open replicas: all except those whose disk has failed. Not all of them are leaders."""
@@ -129,6 +131,7 @@ class PartitionTable:
             report=self._report_move,
             is_reported=self._is_in_directory,
             on_moved=self._moved,
+            rate_bytes_per_sec=move_rate,
         )
         self._flushes = PartitionRound(self.online, background, self._plan_sync, on_progress=on_progress)
         self._retention = PartitionRound(self.online, background, self._delete_old, on_progress=on_progress)

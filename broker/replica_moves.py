@@ -29,6 +29,7 @@ from raylog.logstore.future_log import CopyPlan, FutureLog
 from raylog.logstore.log import Log
 from raylog.logstore.log_dir import LogDir
 from raylog.logstore.log_dirs import LogDirs
+from raylog.replication.throttle import ReplicationThrottle
 from raylog.transport.node import Job
 
 events = logging.getLogger("raylog.broker")
@@ -60,6 +61,7 @@ class ReplicaMoves:
         report: Callable[[TopicPartition, UUID], None],
         is_reported: Callable[[TopicPartition, UUID], bool],
         on_moved: Callable[[TopicPartition, Log], None],
+        rate_bytes_per_sec: Callable[[], int],
     ) -> None:
         """`report` tells the controller the directory of a replica, and `is_reported` says whether it knows it.
         `on_moved` is called with the log that has taken the place of the former one."""
@@ -70,6 +72,10 @@ class ReplicaMoves:
         self._report = report
         self._is_reported = is_reported
         self._on_moved = on_moved
+        self._rate_bytes_per_sec = rate_bytes_per_sec
+        self._throttle = ReplicationThrottle(now_ms=0)
+        self._due_ms: int | None = None
+        """When the next job may begin, if the throttle holds it back."""
         self._moves: dict[TopicPartition, _Move] = {}
         self._running: _Move | None = None
 
@@ -108,6 +114,13 @@ class ReplicaMoves:
         for move in self._moves.values():
             move.future.discard()
 
+    def next_deadline_ms(self) -> int | None:
+        return self._due_ms
+
+    def tick(self, now: Now) -> None:
+        if self._due_ms is not None and now.monotonic_ms >= self._due_ms:
+            self.go_on(now)
+
     def go_on(self, now: Now) -> None:
         """Begin the next job, if none is running. Also to be called from time to time."""
         if self._running is not None:
@@ -117,6 +130,11 @@ class ReplicaMoves:
                 self._give_up(tp, "a log directory has failed")
             elif move.future.is_obsolete:
                 self._begin_again(tp, move)
+        rate, now_ms = self._rate_bytes_per_sec(), now.monotonic_ms
+        free_ms = self._throttle.free_ms(rate_bytes_per_sec=rate, now_ms=now_ms)
+        self._due_ms = free_ms if self._moves and free_ms > now_ms else None
+        if self._due_ms is not None:
+            return
         for tp, move in list(self._moves.items()):
             directory_id = move.future.target.directory_id
             if move.state is MoveState.REPORTING and self._is_reported(tp, directory_id):
@@ -141,6 +159,8 @@ class ReplicaMoves:
         self._running = None
         move.future.ended(plan)
         now = self._background.now
+        rate = self._rate_bytes_per_sec()
+        self._throttle.used(plan.copied_bytes, rate_bytes_per_sec=rate, now_ms=now.monotonic_ms)
         failure = error or plan.failure
         if move.is_cancelled:
             self._discard(move)

@@ -74,6 +74,14 @@ FOLLOWER_REPLICATION_THROTTLED_RATE: ConfigKey[int] = ConfigKey(
     at_least(0),
     dynamic=True,
 )
+REPLICA_ALTER_LOG_DIRS_IO_MAX_BYTES_PER_SECOND: ConfigKey[int] = ConfigKey(
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+    ConfigType.LONG,
+    LONG_MAX,
+    "Bytes per second that the broker copies when it moves replicas between its log directories.",
+    at_least(0),
+    dynamic=True,
+)
 UNCLEAN_LEADER_ELECTION_ENABLE: ConfigKey[bool] = ConfigKey(
     "unclean.leader.election.enable",
     ConfigType.BOOLEAN,
@@ -100,6 +108,8 @@ class ReplicationSettings:
     leader_rate_bytes_per_sec: int
     """For throttled replicas only, as the next one."""
     follower_rate_bytes_per_sec: int
+    move_rate_bytes_per_sec: int
+    """Of replicas that are moved between log directories."""
     rack_aware: bool
     """Whether consumers are sent to a replica on their own rack."""
 
@@ -110,6 +120,7 @@ def replication_settings(configs: Configs) -> ReplicationSettings:
         high_watermark_checkpoint_interval_ms=configs[REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS],
         leader_rate_bytes_per_sec=configs[LEADER_REPLICATION_THROTTLED_RATE],
         follower_rate_bytes_per_sec=configs[FOLLOWER_REPLICATION_THROTTLED_RATE],
+        move_rate_bytes_per_sec=configs[REPLICA_ALTER_LOG_DIRS_IO_MAX_BYTES_PER_SECOND],
         rack_aware=configs[REPLICA_SELECTOR_CLASS] == RACK_AWARE_REPLICA_SELECTOR,
     )
 

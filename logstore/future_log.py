@@ -115,6 +115,7 @@ class CopyPlan:
         self._topic_id = current.topic_id
         self.upto = current.log_end_offset
         self.has_closed = False
+        self.copied_bytes = 0
         self.failure: KafkaError | None = None
         """What the log has refused, once it has run."""
         self._is_empty = current.log_start_offset == current.log_end_offset
@@ -135,6 +136,7 @@ class CopyPlan:
                 if log.log_end_offset == 0:
                     log.truncate_fully_and_start_at(Offset(int.from_bytes(batches[:8], "big")))
                 log.append_as_follower(batches, now_ms=self._now_ms)
+                self.copied_bytes = len(batches)
             if self._close:
                 log.close()
                 self.has_closed = True

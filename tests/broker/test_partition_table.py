@@ -18,6 +18,7 @@ from raylog.broker.partition_directories import STEP_PARTITIONS
 from raylog.broker.partitions import PartitionTable
 from raylog.config.table import broker_configs
 from raylog.core.clock import Now
+from raylog.core.config import LONG_MAX
 from raylog.core.errors import KafkaError
 from raylog.core.ids import BrokerId, LeaderEpoch, Offset, TopicPartition
 from raylog.logstore.log_dir import DELETIONS_MAX, run_in_order
@@ -68,6 +69,7 @@ class Tables:
             on_gone=self.gone.append,
             on_progress=self.progressed,
             on_placed=lambda *_: None,
+            move_rate=lambda: LONG_MAX,
             now_ms=NOW.wall_ms,
             run_all=run_in_order,
         )

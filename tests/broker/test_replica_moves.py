@@ -14,12 +14,18 @@ from raylog.core.errors import ErrorCode
 from raylog.core.ids import Offset, TopicPartition
 from raylog.logstore import future_log
 from raylog.logstore.log import Log
+from raylog.logstore.log_dir import LogDir
 from raylog.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
 from raylog.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from raylog.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.reader import read_batches
 from tests.support.direct_cluster import DirectCluster, DirectMember
@@ -92,6 +98,21 @@ def holder(member: DirectMember, tp: TopicPartition = TP) -> str:
     return found.path
 
 
+def directory_at(member: DirectMember, path: str) -> LogDir:
+    return next(each for each in member.broker.table.log_dirs.dirs if each.path == path)
+
+
+def set_rate(cluster: DirectCluster, bytes_per_second: int) -> None:
+    """Of moves on broker 0."""
+    entry = AlterableConfig(
+        name="replica.alter.log.dirs.io.max.bytes.per.second", config_operation=0, value=str(bytes_per_second)
+    )
+    resource = AlterConfigsResource(resource_type=4, resource_name="0", configs=(entry,))
+    [answer] = cluster.brokers[0].call(IncrementalAlterConfigsRequest(resources=(resource,))).responses
+    assert answer.error_code == ErrorCode.NONE
+    cluster.pass_time(100)
+
+
 def elsewhere(member: DirectMember, tp: TopicPartition = TP) -> str:
     """A directory that does not have the replica."""
     return next(path for path in DIRS if path != holder(member, tp))
@@ -122,6 +143,34 @@ def test_a_replica_is_moved_with_all_its_records(cluster: DirectCluster, broker_
     assert (0, {0, 1}) == leader_and_isr(cluster.brokers[1])
     cluster.pass_time(120_000)
     assert not [name for path in DIRS for name in member.disk.listdir(path) if name.endswith("-delete")]
+
+
+def test_moves_are_throttled(cluster: DirectCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """30 records of some 370 bytes in pieces of 1,000 bytes, after a burst of the first second."""
+    set_rate(cluster, 1000)
+    member = cluster.brokers[0]
+    target = elsewhere(member)
+    assert move(member, target) == ErrorCode.NONE
+    cluster.pass_time(3000)
+    [future] = [each for _, each in member.broker.table.moves.futures(directory_at(member, target))]
+    assert 2000 <= future.size_bytes <= 6000
+    cluster.pass_time(3000)
+    assert holder(member) != target
+    cluster.pass_time(10_000)
+    assert holder(member) == target
+    assert numbers(member) == list(range(30))
+
+
+def test_a_higher_rate_holds_for_a_move_that_waits(cluster: DirectCluster) -> None:
+    set_rate(cluster, 0)
+    member = cluster.brokers[0]
+    target = elsewhere(member)
+    assert move(member, target) == ErrorCode.NONE
+    cluster.pass_time(60_000)
+    assert holder(member) != target
+    set_rate(cluster, 1 << 20)
+    cluster.pass_time(3000)
+    assert holder(member) == target
 
 
 def leader_and_isr(member: DirectMember) -> tuple[int, set[int]]:

@@ -45,6 +45,7 @@ from raylog.config.topic import topic_configs, topic_replication
         ),
         ("leader.replication.throttled.rate", "7", "replication.leader_rate_bytes_per_sec", 7),
         ("follower.replication.throttled.rate", "7", "replication.follower_rate_bytes_per_sec", 7),
+        ("replica.alter.log.dirs.io.max.bytes.per.second", "7", "replication.move_rate_bytes_per_sec", 7),
         ("replica.selector.class", RACK_AWARE_REPLICA_SELECTOR, "replication.rack_aware", True),
         ("replica.selector.class", RACK_AWARE_REPLICA_SELECTOR, "replica_fetch.send_high_watermark", True),
         ("replica.fetch.wait.max.ms", "7", "replica_fetch.wait_ms_max", 7),

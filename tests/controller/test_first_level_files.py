@@ -22,6 +22,7 @@ from raylog.config.table import broker_configs
 from raylog.controller.controller import Controller
 from raylog.controller.features import raise_level
 from raylog.core.clock import Now
+from raylog.core.config import LONG_MAX
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId, Offset, TopicPartition
 from raylog.logstore.disk import RealDisk
@@ -119,6 +120,7 @@ def test_the_records_of_a_broker_are_equal(data_dir: Path, broker_id: int) -> No
         on_gone=lambda _: None,
         on_progress=lambda _: None,
         on_placed=lambda *_: None,
+        move_rate=lambda: LONG_MAX,
         now_ms=NOW.wall_ms,
         run_all=run_in_order,
     )
