@@ -41,6 +41,7 @@ class TopicMetadata:
     error_code: ErrorCode
     partitions: Sequence[PartitionLeader]
     """By partition number."""
+    is_internal: bool = False
 
     @property
     def usable(self) -> bool:
@@ -177,4 +178,4 @@ class ClusterMetadata:
             for index, known in enumerate(before.partitions[: len(partitions)]):
                 if known.leader_epoch > partitions[index].leader_epoch:
                     partitions[index] = known
-        return TopicMetadata(topic.name or "", topic.topic_id, topic.error_code, partitions)
+        return TopicMetadata(topic.name or "", topic.topic_id, topic.error_code, partitions, topic.is_internal)

@@ -25,6 +25,16 @@ class SerializationError(KafkaError):
         return SerializationError, (self.message,)
 
 
+class WakeupError(KafkaError):
+    """Another thread has called `wakeup`."""
+
+    def __init__(self) -> None:
+        super().__init__(ErrorCode.NONE, "poll() was woken up")
+
+    def __reduce__(self) -> tuple[type[WakeupError], tuple[()]]:
+        return WakeupError, ()
+
+
 class BufferExhaustedError(KafkaError):
     """buffer.memory is used up by records that are not acknowledged yet."""
 

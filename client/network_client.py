@@ -82,7 +82,8 @@ class NetworkClient:
             response_bytes_max=RESPONSE_BYTES_MAX,
         )
         self._addresses: dict[PeerLink, Address] = {}
-        self._links: dict[int, PeerLink] = {}
+        self._links: dict[tuple[int, bool], PeerLink] = {}
+        """By broker id, and whether it is for requests to a coordinator."""
         self._retired: list[PeerLink] = []
         """Links to brokers that are gone: what waits for them ends with the connection, or at its deadline."""
         self._touched: dict[PeerLink, None] = {}
@@ -101,10 +102,14 @@ class NetworkClient:
         timeout_ms: int | None = None,
         answered: bool = True,
         version_max: int | None = None,
+        coordinator: bool = False,
     ) -> None:
-        """Send to the broker with this id, which must be in the metadata."""
+        """Send to the broker with this id, which must be in the metadata.
+
+        Requests to a `coordinator` have a connection of their own, where no fetch that waits for records delays them.
+        """
         timeout_ms = self.settings.request_timeout_ms if timeout_ms is None else timeout_ms
-        link = self.link(node_id)
+        link = self.link(node_id, coordinator=coordinator)
         link.request(
             request,
             on_answer,
@@ -120,12 +125,12 @@ class NetworkClient:
         link = self._least_loaded(now)
         link.request(request, on_answer, on_failure, now=now, timeout_ms=self.settings.request_timeout_ms)
 
-    def link(self, node_id: int) -> PeerLink:
+    def link(self, node_id: int, *, coordinator: bool = False) -> PeerLink:
         """The link to a broker, which must be in the metadata."""
         node = self.metadata.nodes[node_id]
-        link = self._links.get(node_id)
+        link = self._links.get((node_id, coordinator))
         if link is None:
-            link = self._links[node_id] = self._new_link(Address(node.host, node.port, node))
+            link = self._links[node_id, coordinator] = self._new_link(Address(node.host, node.port, node))
         return link
 
     def address(self, link: PeerLink) -> Address:
@@ -187,6 +192,11 @@ class NetworkClient:
 
     # --- what the driver takes
 
+    @property
+    def has_touched(self) -> bool:
+        """Whether `take_touched` would return anything."""
+        return bool(self._touched)
+
     def take_touched(self) -> Sequence[PeerLink]:
         """The links that need a connection or a login, have output, or are to be closed."""
         touched, self._touched = list(self._touched), {}
@@ -235,10 +245,10 @@ class NetworkClient:
             self.metadata.failed(KafkaError(ErrorCode.NETWORK_EXCEPTION, "no broker is shown as alive"), now)
             return
         self.metadata.answered(response, now)
-        for node_id, link in list(self._links.items()):
-            node = self.metadata.nodes.get(node_id)
+        for key, link in list(self._links.items()):
+            node = self.metadata.nodes.get(key[0])
             if node is None:
-                self._retired.append(self._links.pop(node_id))
+                self._retired.append(self._links.pop(key))
                 link.disconnect()
             elif self._addresses[link].node != node:
                 self._addresses[link] = Address(node.host, node.port, node)

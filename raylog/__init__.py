@@ -22,6 +22,9 @@ Ray is imported when a cluster is started or connected to, Arrow and Ray Data wh
 from typing import TYPE_CHECKING, Any
 
 from raylog.actors.cluster import Cluster, connect, start
+from raylog.client.consumer.async_consumer import AsyncConsumer
+from raylog.client.consumer.consumer import Consumer
+from raylog.client.consumer.records import ConsumerRecord
 from raylog.client.errors import AbortableError, FencedError
 from raylog.client.group_offsets import GroupMetadata, OffsetAndMetadata
 from raylog.client.partition_reader import PartitionReader
@@ -39,9 +42,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AbortableError",
+    "AsyncConsumer",
     "AsyncProducer",
     "Cluster",
     "ConfigError",
+    "Consumer",
+    "ConsumerRecord",
     "ErrorCode",
     "FencedError",
     "GroupMetadata",

@@ -28,6 +28,7 @@ class Target:
     plain: str
     """Its bootstrap.servers."""
     topics: int = 0
+    groups: int = 0
 
     def settings(self, door: str = "unix") -> dict[str, Any]:
         return {"bootstrap_servers": self.plain}
@@ -39,6 +40,10 @@ class Target:
             given = {key.replace("_", "."): value for key, value in configs.items()}
             admin.create_topic(client, name, num_partitions=partitions, replication_factor=1, configs=given)
         return name
+
+    def new_group(self) -> str:
+        self.groups += 1
+        return f"group-{self.groups}"
 
     def read(self, topic: str, count: int, partition: int = 0, *, settings: dict[str, Any] | None = None) -> list[Any]:
         """The first messages of the partition, by librdkafka."""
@@ -86,6 +91,7 @@ def serve(folder: Path) -> Iterator[Served]:
         "ssl.keystore.location": str(certificates.issue("broker", "localhost", "127.0.0.1")),
         "listener.name.sasl_ssl.plain.sasl.jaas.config": JAAS.replace(";", ' user_alice="secret";'),
         "auto.create.topics.enable": "false",
+        "group.initial.rebalance.delay.ms": 0,
     }
     with cluster_thread(config, folder / "data") as running:
         plain = f"localhost:{running.broker.endpoints['PLAINTEXT'].port}"

@@ -26,8 +26,11 @@ class ClientDriver:
         self._hosts = {host.name: host for host in hosts}
         self._sockets: dict[PeerLink, ClientSocket] = {}
         self._wake_ms: int | None = None
+        self._closed = False
 
     def event(self, report: Callable[[Now], None]) -> None:
+        if self._closed:
+            return
         report(self.world.now())
         for link in self.network.take_touched():
             self._update(link)
@@ -40,6 +43,12 @@ class ClientDriver:
             if socket.connection is not None and not socket.connection.broken:
                 self.world.marks["connection of a client broken"] += 1
                 socket.connection.break_(by=None, late=self.world.rng.random() < 0.5)
+
+    def close(self) -> None:
+        """The process ends."""
+        self._closed = True
+        for socket in list(self._sockets.values()):
+            socket.abort()
 
     def forget(self, link: PeerLink, socket: ClientSocket) -> None:
         if self._sockets.get(link) is socket:
@@ -99,6 +108,11 @@ class ClientSocket:
             self._lost = True
             self._driver.forget(self._link, self)
             self._driver.event(partial(self._driver.network.link_lost, self._link, "closed by the peer"))
+
+    def abort(self) -> None:
+        self._lost = True
+        if self.connection is not None and not self.connection.broken:
+            self.connection.break_(by=Side.CLIENT, late=self._driver.world.rng.random() < 0.5)
 
     def flush(self) -> None:
         if self.connection is None or self._lost:

@@ -1,0 +1,239 @@
+"""(shell) The consumer for asyncio.
+
+async with raylog.AsyncConsumer(bootstrap_servers="127.0.0.1:9092", group_id="boarding") as consumer:
+    consumer.subscribe("flights")
+    async for record in consumer:
+        print(record.key, record.value)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import random
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import nullcontext
+from typing import Any, Self, TypeVar
+
+from raylog.client.consumer.assignors import Assignor
+from raylog.client.consumer.calls import ConsumerCalls, Offsets, Partition, committed_offsets
+from raylog.client.consumer.consumer import CLOSE_SECONDS
+from raylog.client.consumer.group_member import Change
+from raylog.client.consumer.offset_lookup import OffsetAndTimestamp
+from raylog.client.consumer.records import ConsumerRecord, Deserializer
+from raylog.client.consumer.subscription import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from raylog.client.errors import ClientClosedError
+from raylog.client.group_offsets import OffsetAndMetadata
+from raylog.client.network_loop import NetworkLoop
+from raylog.core.ids import TopicPartition
+from raylog.transport.system_time import now
+
+Found = TypeVar("Found")
+
+
+class AsyncConsumer(ConsumerCalls):
+    """Belongs to the loop in which it is made. An asynchronous context manager, which ends with `close()`.
+
+    Its callbacks may be functions or coroutine functions.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any] | None = None,
+        *,
+        key_deserializer: Deserializer | None = None,
+        value_deserializer: Deserializer | None = None,
+        assignors: Iterable[Assignor] | None = None,
+        **settings: Any,
+    ) -> None:
+        """As `Consumer`. Raises ConfigError, and RuntimeError outside of a running loop."""
+        self._asyncio_loop = asyncio.get_running_loop()
+        dialer = self._configure(config, settings, random.Random(), key_deserializer, value_deserializer, assignors)
+        self._lock = nullcontext()
+        self._waiters: list[asyncio.Future[None]] = []
+        self._loop = NetworkLoop(
+            self._core.network, dialer, self._asyncio_loop, lock=self._lock, after_event=self._after_event
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+        """Records without end; waits for each. What was not yet returned counts as not read."""
+        while not self._core.closed:
+            for record in await self.poll(max_records=1):
+                yield record
+
+    # --- records
+
+    async def poll(self, timeout: float = 1.0, *, max_records: int | None = None) -> list[ConsumerRecord]:
+        """As `Consumer.poll`."""
+        count = self._core.settings.poll_records if max_records is None else max_records
+        core = self._core
+        self._begin_poll()
+        try:
+            async with asyncio.timeout(max(0.0, timeout)):
+                while True:
+                    await self._tell_all()
+                    core.raise_error()
+                    if taken := core.take(count):
+                        return self._deserializers.records(taken, self.seek)
+                    self._poke()
+                    await self._event()
+        except TimeoutError:
+            return []
+        finally:
+            self._end_poll()
+
+    # --- offsets
+
+    async def commit(self, offsets: Offsets | None = None, *, timeout: float | None = None) -> None:
+        """As `Consumer.commit`."""
+        self._check_open()
+        commit = self._core.commit(committed_offsets(offsets), now(), self._timeout_ms(timeout), retries=True)
+        await self._until(lambda: commit.done)
+        if commit.error is not None:
+            raise commit.error
+
+    async def committed(
+        self, partitions: Iterable[Partition], *, timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """As `Consumer.committed`."""
+        self._check_open()
+        wanted = [TopicPartition(*partition) for partition in partitions]
+        fetch = self._core.committed(wanted, now(), self._timeout_ms(timeout))
+        await self._until(lambda: fetch.done)
+        if fetch.error is not None:
+            raise fetch.error
+        return {tp: fetch.result.get(tp) for tp in wanted}
+
+    async def position(self, partition: Partition, *, timeout: float | None = None) -> int:
+        """As `Consumer.position`."""
+        state = self._state(partition)
+
+        def found() -> bool:
+            self._core.raise_error()
+            return state.positioned
+
+        if not await self._until(found, self._timeout_ms(timeout) / 1000):
+            raise self._no_position(state)
+        assert state.position is not None
+        return state.position
+
+    async def beginning_offsets(
+        self, partitions: Iterable[Partition], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """As `Consumer.beginning_offsets`."""
+        found = await self._look_up({TopicPartition(*each): EARLIEST_TIMESTAMP for each in partitions}, timeout)
+        return {tp: each.offset for tp, each in found.items()}
+
+    async def end_offsets(
+        self, partitions: Iterable[Partition], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """As `Consumer.end_offsets`."""
+        found = await self._look_up({TopicPartition(*each): LATEST_TIMESTAMP for each in partitions}, timeout)
+        return {tp: each.offset for tp, each in found.items()}
+
+    async def offsets_for_times(
+        self, timestamps_ms: Mapping[Partition, int], *, timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """As `Consumer.offsets_for_times`."""
+        found = await self._look_up(self._checked_timestamps(timestamps_ms), timeout)
+        return {tp: each if each.offset >= 0 else None for tp, each in found.items()}
+
+    async def partitions_for_topic(self, topic: str, *, timeout: float | None = None) -> range:
+        """As `Consumer.partitions_for_topic`."""
+        self._check_open()
+        with self._asking_for(topic):
+            if not await self._until(lambda: self._topic_is_known(topic), self._timeout_ms(timeout) / 1000):
+                raise self._no_topic(topic)
+            return range(len(self._core.network.metadata.topics[topic].partitions))
+
+    # --- the end
+
+    async def unsubscribe(self) -> None:
+        """As `Consumer.unsubscribe`."""
+        self._check_open()
+        await self._leave("the consumer has unsubscribed", CLOSE_SECONDS)
+
+    async def close(self, timeout: float = CLOSE_SECONDS) -> None:
+        """As `Consumer.close`."""
+        if self._core.closed:
+            return
+        try:
+            await self._leave("the consumer was closed", timeout)
+        finally:
+            self._core.closed = True
+            self._core.abandon(ClientClosedError("the consumer was closed"))
+            self._loop.close()
+            self._after_event()
+
+    async def _leave(self, reason: str, timeout: float) -> None:
+        deadline = self._asyncio_loop.time() + timeout
+        commit = self._core.commit_positions(now(), int(1000 * timeout))
+        await self._until(lambda: commit is None or commit.done)
+        given_up = self._core.given_up()
+        try:
+            if given_up is not None:
+                await self._call_listener(given_up)
+        finally:
+            left_ms = max(0, int(1000 * (deadline - self._asyncio_loop.time())))
+            left = self._core.unsubscribe(reason, now(), left_ms)
+            await self._until(lambda: left is None or left.done)
+
+    # --- waiting
+
+    def _poke(self) -> None:
+        self._loop.poke_threadsafe()
+
+    async def _event(self) -> None:
+        waiter = self._asyncio_loop.create_future()
+        self._waiters.append(waiter)
+        await waiter
+
+    async def _until(self, done: Callable[[], bool], timeout: float | None = None) -> bool:
+        """Whether it has become true in time; without a timeout, for something that has a deadline of its own."""
+        self._poke()
+        try:
+            async with asyncio.timeout(timeout):
+                while not done():
+                    await self._event()
+        except TimeoutError:
+            return False
+        return True
+
+    def _after_event(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def _look_up(
+        self, timestamps: Mapping[TopicPartition, int], timeout: float | None
+    ) -> Mapping[TopicPartition, OffsetAndTimestamp]:
+        self._check_open()
+        lookup = self._core.look_up(timestamps, now(), self._timeout_ms(timeout))
+        await self._until(lambda: lookup.done)
+        if lookup.error is not None:
+            raise lookup.error
+        return lookup.result
+
+    # --- callbacks
+
+    async def _tell_all(self) -> None:
+        while (change := self._core.told()) is not None:
+            try:
+                await self._call_listener(change)
+            finally:
+                self._core.member.change_told(now())
+                self._poke()
+
+    async def _call_listener(self, change: Change) -> None:
+        listener = self._listener(change)
+        if listener is not None:
+            result = listener(self, list(change.partitions))
+            if inspect.isawaitable(result):
+                await result

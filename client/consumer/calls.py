@@ -1,0 +1,285 @@
+"""(shell) The calls of a consumer that never wait, which its blocking and its asyncio face have in common."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Final
+
+from raylog.client.client_config import Dialer
+from raylog.client.consumer.assignors import ASSIGNORS, Assignment, Assignor
+from raylog.client.consumer.core import ConsumerCore
+from raylog.client.consumer.group_member import Change, Told
+from raylog.client.consumer.records import Deserializer, Deserializers
+from raylog.client.consumer.subscription import PartitionState
+from raylog.client.errors import ClientClosedError
+from raylog.client.given_config import given_config
+from raylog.client.group_offsets import GroupMetadata, OffsetAndMetadata
+from raylog.client.network_client import Random
+from raylog.config.consumer import CONSUMER_CONFIG, EARLIEST, LATEST, ConsumerSettings, consumer_settings
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import TopicPartition
+from raylog.transport.system_time import now
+
+Partition = TopicPartition | tuple[str, int]
+OnRebalance = Callable[[Any, list[TopicPartition]], Any]
+"""Called with the consumer and the partitions."""
+Offsets = Mapping[Partition, int | OffsetAndMetadata]
+PATTERN_MARK: Final = "^"
+"""A topic that begins so is a regular expression, as for librdkafka."""
+
+
+class OwnAssignor:
+    """An assignor of the user: whatever it raises is told by poll()."""
+
+    def __init__(self, assignor: Assignor) -> None:
+        self.name = assignor.name
+        self.cooperative = assignor.cooperative
+        self.user_data = assignor.user_data
+        self._assignor = assignor
+
+    def assign(self, members: Any, partition_counts: Any) -> Assignment:
+        try:
+            return self._assignor.assign(members, partition_counts)
+        except Exception as error:  # the group cannot be shared out by it
+            text = f"assignor {self.name!r} has failed: {error!r}"
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, text) from error
+
+
+def _chosen_assignors(settings: ConsumerSettings, own: Iterable[Assignor] | None) -> list[Assignor]:
+    """The user's, or those of partition.assignment.strategy."""
+    if own is None:
+        return [ASSIGNORS[name] for name in settings.assignors]
+    return [each if each.name in ASSIGNORS else OwnAssignor(each) for each in own]
+
+
+class ConsumerCalls:
+    """A base of the faces."""
+
+    _core: ConsumerCore
+    _lock: AbstractContextManager[object]
+    """Held while the core is used."""
+    _on_assign: OnRebalance | None = None
+    _on_revoke: OnRebalance | None = None
+    _on_lost: OnRebalance | None = None
+
+    _deserializers: Deserializers
+
+    def _poke(self) -> None:
+        """Have the network run."""
+        raise NotImplementedError
+
+    def _configure(
+        self,
+        config: Mapping[str, Any] | None,
+        settings: Mapping[str, Any],
+        random: Random,
+        key_deserializer: Deserializer | None,
+        value_deserializer: Deserializer | None,
+        assignors: Iterable[Assignor] | None,
+    ) -> Dialer:
+        """Make the core. Raises ConfigError."""
+        given = given_config(CONSUMER_CONFIG, config, settings)
+        made = consumer_settings(given.configs)
+        self._deserializers = Deserializers(key_deserializer, value_deserializer)
+        self._core = ConsumerCore(given.servers, made, random, assignors=_chosen_assignors(made, assignors))
+        return given.dialer
+
+    def subscribe(
+        self,
+        topics: str | re.Pattern[str] | Iterable[str],
+        *,
+        on_assign: OnRebalance | None = None,
+        on_revoke: OnRebalance | None = None,
+        on_lost: OnRebalance | None = None,
+    ) -> None:
+        """Read these topics, or those that match a pattern, as a member of the group, in place of the former ones.
+
+        A text that begins with ^ is a pattern. The callbacks are called by poll() and close() with the consumer and
+        a list of partitions: `on_revoke` may still commit; `on_lost`, which is `on_revoke` by default, cannot: others
+        may have the partitions already. Raises KafkaError.
+        """
+        names, pattern = _topics(topics)
+        with self._lock:
+            self._check_open()
+            self._core.subscribe(names, pattern)
+            self._on_assign, self._on_revoke, self._on_lost = on_assign, on_revoke, on_lost or on_revoke
+            self._poke()
+
+    def assign(self, partitions: Iterable[Partition]) -> None:
+        """Read these partitions, in place of the former ones, without sharing them with others. Raises KafkaError."""
+        with self._lock:
+            self._check_open()
+            self._core.assign([TopicPartition(*partition) for partition in partitions])
+            self._poke()
+
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions that this consumer reads now."""
+        with self._lock:
+            return {tp for tp, state in self._core.subscription.partitions.items() if state.told}
+
+    def subscription(self) -> set[str]:
+        """The topics, with those that match the pattern so far."""
+        with self._lock:
+            return set(self._core.subscription.topics)
+
+    def seek(self, partition: Partition, offset: int) -> None:
+        """Go on at this offset. Raises KafkaError if the partition is not assigned."""
+        if offset < 0:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"cannot seek to offset {offset}")
+        with self._lock:
+            self._state(partition).seek(offset)
+            self._poke()
+
+    def seek_to_beginning(self, *partitions: Partition) -> None:
+        """Go on at the first offset of these partitions, or of all that are assigned. Raises KafkaError."""
+        self._seek_by(partitions, EARLIEST)
+
+    def seek_to_end(self, *partitions: Partition) -> None:
+        """Go on behind the last record of these partitions, or of all that are assigned. Raises KafkaError."""
+        self._seek_by(partitions, LATEST)
+
+    def seek_to_timestamp(self, timestamp_ms: int, *partitions: Partition) -> None:
+        """Go on at the first record that is not older than this, or behind the last one. Raises KafkaError."""
+        if timestamp_ms < 0:
+            raise KafkaError(ErrorCode.INVALID_TIMESTAMP, f"cannot seek to timestamp {timestamp_ms}")
+        self._seek_by(partitions, timestamp_ms)
+
+    def pause(self, *partitions: Partition) -> None:
+        """Return no records of these partitions until `resume`. Raises KafkaError."""
+        with self._lock:
+            for partition in partitions:
+                self._state(partition).paused = True
+
+    def resume(self, *partitions: Partition) -> None:
+        """Raises KafkaError."""
+        with self._lock:
+            for partition in partitions:
+                self._state(partition).paused = False
+            self._poke()
+
+    def paused(self) -> set[TopicPartition]:
+        with self._lock:
+            return {tp for tp, state in self._core.subscription.partitions.items() if state.paused}
+
+    def lag(self, partition: Partition) -> int | None:
+        """How many offsets are behind the position, by the last response; None before the first one."""
+        with self._lock:
+            state = self._state(partition)
+            end = state.last_stable_offset if self._core.settings.committed else state.high_watermark
+            return None if end is None or state.position is None else max(0, end - state.position)
+
+    def group_metadata(self) -> GroupMetadata:
+        """As whom this consumer commits now, for `Producer.send_offsets_to_transaction`. Raises KafkaError."""
+        with self._lock:
+            self._check_open()
+            self._core.check_group()
+            return self._core.member.metadata
+
+    def enforce_rebalance(self, reason: str = "the user has asked for it") -> None:
+        """Have the group share its partitions anew, from the next poll() on. Raises KafkaError."""
+        with self._lock:
+            self._check_open()
+            self._core.check_group()
+            self._core.member.rejoin(reason)
+            self._poke()
+
+    # --- internals
+
+    def _seek_by(self, partitions: tuple[Partition, ...], reset: str | int) -> None:
+        with self._lock:
+            self._check_open()
+            for partition in partitions or tuple(self._core.subscription.partitions):
+                self._state(partition).seek_by(reset)
+            self._poke()
+
+    def _state(self, partition: Partition) -> PartitionState:
+        """Raises KafkaError."""
+        self._check_open()
+        return self._core.subscription.state(TopicPartition(*partition))
+
+    def _begin_poll(self) -> None:
+        self._check_open()
+        self._core.begin_poll(now())
+
+    def _end_poll(self) -> None:
+        self._core.end_poll(now())
+        if self._core.network.has_touched or self._core.has_drained:
+            self._poke()
+
+    def _timeout_ms(self, timeout: float | None) -> int:
+        return self._core.settings.api_timeout_ms if timeout is None else int(1000 * timeout)
+
+    def _listener(self, change: Change) -> OnRebalance | None:
+        listeners = {Told.ASSIGNED: self._on_assign, Told.REVOKED: self._on_revoke, Told.LOST: self._on_lost}
+        return listeners[change.kind]
+
+    def _no_position(self, state: PartitionState) -> KafkaError:
+        reason = self._core.network.metadata.failure
+        text = f"the position in {state.tp} was not found in time"
+        return KafkaError(ErrorCode.REQUEST_TIMED_OUT, text if reason is None else f"{text}: {reason.message}")
+
+    @contextmanager
+    def _asking_for(self, topic: str) -> Iterator[None]:
+        """Its metadata is asked for meanwhile."""
+        before = self._core.asked_topics
+        self._core.asked_topics |= {topic}
+        try:
+            yield
+        finally:
+            self._core.asked_topics = before
+
+    def _topic_is_known(self, topic: str) -> bool:
+        """Raises KafkaError if it will not be."""
+        known = self._core.network.metadata.topic(topic)
+        if known is not None and known.error_code is not ErrorCode.NONE and not known.error_code.retriable:
+            raise KafkaError(known.error_code, f"topic {topic!r}: {known.error_code.sentence}")
+        return known is not None and known.usable
+
+    def _no_topic(self, topic: str) -> KafkaError:
+        known = self._core.network.metadata.topic(topic)
+        code = ErrorCode.REQUEST_TIMED_OUT if known is None else known.error_code
+        return KafkaError(code, f"no metadata of topic {topic!r} in time")
+
+    @staticmethod
+    def _checked_timestamps(timestamps_ms: Mapping[Partition, int]) -> dict[TopicPartition, int]:
+        """Raises KafkaError."""
+        for partition, timestamp_ms in timestamps_ms.items():
+            if timestamp_ms < 0:
+                text = f"{TopicPartition(*partition)}: {timestamp_ms} is not a timestamp"
+                raise KafkaError(ErrorCode.INVALID_TIMESTAMP, text)
+        return {TopicPartition(*partition): timestamp_ms for partition, timestamp_ms in timestamps_ms.items()}
+
+    def _check_open(self) -> None:
+        if self._core.closed:
+            raise ClientClosedError("the consumer is closed")
+
+
+def committed_offsets(offsets: Offsets | None) -> dict[TopicPartition, OffsetAndMetadata] | None:
+    """What a call wants to commit. Raises KafkaError."""
+    if offsets is None:
+        return None
+    made: dict[TopicPartition, OffsetAndMetadata] = {}
+    for partition, offset in offsets.items():
+        found = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+        if found.offset < 0:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"cannot commit offset {found.offset}")
+        made[TopicPartition(*partition)] = found
+    return made
+
+
+def _topics(topics: str | re.Pattern[str] | Iterable[str]) -> tuple[list[str], re.Pattern[str] | None]:
+    """(names, pattern). Raises KafkaError."""
+    if isinstance(topics, re.Pattern):
+        return [], topics
+    names = [topics] if isinstance(topics, str) else list(topics)
+    patterns = [name for name in names if name.startswith(PATTERN_MARK)]
+    if not patterns:
+        return names, None
+    exact = [re.escape(name) + "$" for name in names if not name.startswith(PATTERN_MARK)]
+    try:
+        return [], re.compile("|".join(f"(?:{each})" for each in (*patterns, *exact)))
+    except re.error as error:
+        text = f"{patterns[0]!r} is not a regular expression: {error}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, text) from None

@@ -1,0 +1,324 @@
+"""(shell) The blocking consumer, for one thread at a time.
+
+with raylog.Consumer(bootstrap_servers="127.0.0.1:9092", group_id="boarding") as consumer:
+    consumer.subscribe("flights")
+    for record in consumer:
+        print(record.key, record.value)
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from time import monotonic
+from typing import Any, Self, TypeVar
+
+from raylog.client.consumer.assignors import Assignor
+from raylog.client.consumer.calls import ConsumerCalls, Offsets, Partition, committed_offsets
+from raylog.client.consumer.group_member import Change
+from raylog.client.consumer.offset_lookup import OffsetAndTimestamp
+from raylog.client.consumer.offset_requests import OffsetCommit
+from raylog.client.consumer.records import ConsumerRecord, Deserializer
+from raylog.client.consumer.subscription import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from raylog.client.errors import ClientClosedError, WakeupError
+from raylog.client.group_offsets import OffsetAndMetadata
+from raylog.client.io_thread import shared_io_thread
+from raylog.client.network_loop import NetworkLoop
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import TopicPartition
+from raylog.transport.system_time import now
+
+OnCommit = Callable[[KafkaError | None, dict[TopicPartition, OffsetAndMetadata]], None]
+CLOSE_SECONDS = 30.0
+Found = TypeVar("Found")
+
+
+class Consumer(ConsumerCalls):
+    """Open from `__init__` to `close`; a context manager. Only `wakeup` may be called by another thread meanwhile."""
+
+    def __init__(
+        self,
+        config: Mapping[str, Any] | None = None,
+        *,
+        key_deserializer: Deserializer | None = None,
+        value_deserializer: Deserializer | None = None,
+        assignors: Iterable[Assignor] | None = None,
+        **settings: Any,
+    ) -> None:
+        """`config` has Kafka's keys of a consumer; `settings` are the same keys with underscores in place of dots.
+
+        `assignors` are used in place of partition.assignment.strategy. Raises ConfigError.
+        """
+        dialer = self._configure(config, settings, random.Random(), key_deserializer, value_deserializer, assignors)
+        self._thread = shared_io_thread()
+        self._lock = self._changed = threading.Condition()
+        """Held while the core is used; notified after each event while somebody waits."""
+        self._user = threading.RLock()
+        """Held by the thread that uses the consumer."""
+        self._waiting = False
+        self._woken = False
+        self._commits: list[tuple[OffsetCommit, OnCommit]] = []
+        """Those whose end is to be told."""
+        self._loop = NetworkLoop(
+            self._core.network, dialer, self._thread.loop, lock=self._changed, after_event=self._after_event
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        """Records without end; waits for each. What was not yet returned counts as not read."""
+        while not self._core.closed:
+            yield from self.poll(max_records=1)
+
+    # --- records
+
+    def poll(self, timeout: float = 1.0, *, max_records: int | None = None) -> list[ConsumerRecord]:
+        """The next records, at most max.poll.records, in order within each partition; none after `timeout` seconds.
+
+        It must be called again within max.poll.interval.ms. Rebalance callbacks are called here. Raises KafkaError:
+        what has gone wrong since the last call, each once; WakeupError.
+        """
+        count = self._core.settings.poll_records if max_records is None else max_records
+        with self._used():
+            taken = self._polled(timeout, lambda: self._core.take(count))
+            return [] if taken is None else self._deserializers.records(taken, self.seek)
+
+    def _polled(self, timeout: float, take: Callable[[], Found]) -> Found | None:
+        """What `take` returns, once that is something."""
+        deadline = monotonic() + timeout
+        core = self._core
+        with self._changed:
+            self._begin_poll()
+            try:
+                while True:
+                    self._tell_all()
+                    self._raise_wakeup()
+                    core.raise_error()
+                    found = take()
+                    if found:
+                        return found
+                    self._poke()
+                    if not self._wait_for_event(deadline):
+                        return None
+            finally:
+                self._end_poll()
+
+    def wakeup(self) -> None:
+        """Have the current or the next call of poll() raise WakeupError. Any thread may call it."""
+        with self._changed:
+            self._woken = True
+            self._changed.notify_all()
+
+    # --- offsets
+
+    def commit(self, offsets: Offsets | None = None, *, timeout: float | None = None) -> None:
+        """Commit these offsets, those of the next records to read, or the positions. Raises KafkaError."""
+        with self._used(), self._changed:
+            self._check_open()
+            wanted = committed_offsets(offsets)
+            commit = self._core.commit(wanted, now(), self._timeout_ms(timeout), retries=True)
+            self._wait_until(lambda: commit.done)
+            self._call_on_commit()
+            if commit.error is not None:
+                raise commit.error
+
+    def commit_async(self, offsets: Offsets | None = None, *, on_commit: OnCommit | None = None) -> None:
+        """Commit, and do not wait. It is not repeated after an error.
+
+        `on_commit(error, offsets)` is called by a later poll(), commit() or close(). Raises KafkaError.
+        """
+        with self._used(), self._changed:
+            self._check_open()
+            commit = self._core.commit(committed_offsets(offsets), now(), self._timeout_ms(None), retries=False)
+            if on_commit is not None:
+                self._commits.append((commit, on_commit))
+            self._poke()
+
+    def committed(
+        self, partitions: Iterable[Partition], *, timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """The committed offsets of the group; None where there is none. Raises KafkaError."""
+        wanted = [TopicPartition(*partition) for partition in partitions]
+        with self._used(), self._changed:
+            self._check_open()
+            fetch = self._core.committed(wanted, now(), self._timeout_ms(timeout))
+            self._wait_until(lambda: fetch.done)
+            if fetch.error is not None:
+                raise fetch.error
+            return {tp: fetch.result.get(tp) for tp in wanted}
+
+    def position(self, partition: Partition, *, timeout: float | None = None) -> int:
+        """The offset of the next record. Waits until it is known. Raises KafkaError."""
+        with self._used(), self._changed:
+            state = self._state(partition)
+
+            def found() -> bool:
+                self._core.raise_error()
+                return state.positioned
+
+            if not self._wait_until(found, self._timeout_ms(timeout) / 1000):
+                raise self._no_position(state)
+            assert state.position is not None
+            return state.position
+
+    def beginning_offsets(
+        self, partitions: Iterable[Partition], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Raises KafkaError."""
+        found = self._look_up({TopicPartition(*each): EARLIEST_TIMESTAMP for each in partitions}, timeout)
+        return {tp: each.offset for tp, each in found.items()}
+
+    def end_offsets(
+        self, partitions: Iterable[Partition], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """One past the last offset that can be read now. Raises KafkaError."""
+        found = self._look_up({TopicPartition(*each): LATEST_TIMESTAMP for each in partitions}, timeout)
+        return {tp: each.offset for tp, each in found.items()}
+
+    def offsets_for_times(
+        self, timestamps_ms: Mapping[Partition, int], *, timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record of each partition at or after its timestamp; None if there is none. Raises KafkaError."""
+        found = self._look_up(self._checked_timestamps(timestamps_ms), timeout)
+        return {tp: each if each.offset >= 0 else None for tp, each in found.items()}
+
+    def partitions_for_topic(self, topic: str, *, timeout: float | None = None) -> range:
+        """Waits for the topic's metadata. Raises KafkaError."""
+        with self._used(), self._changed:
+            self._check_open()
+            with self._asking_for(topic):
+                if not self._wait_until(lambda: self._topic_is_known(topic), self._timeout_ms(timeout) / 1000):
+                    raise self._no_topic(topic)
+                return range(len(self._core.network.metadata.topics[topic].partitions))
+
+    # --- the end
+
+    def unsubscribe(self) -> None:
+        """Read nothing any more, and leave the group. `on_revoke` is called. Raises KafkaError."""
+        with self._used(), self._changed:
+            self._check_open()
+            self._leave("the consumer has unsubscribed", CLOSE_SECONDS)
+
+    def close(self, timeout: float = CLOSE_SECONDS) -> None:
+        """Commit if enable.auto.commit says so, leave the group, and close the connections. Can be called twice."""
+        with self._used():
+            with self._changed:
+                if self._core.closed:
+                    return
+                try:
+                    self._leave("the consumer was closed", timeout)
+                finally:
+                    self._core.closed = True
+                    self._core.abandon(ClientClosedError("the consumer was closed"))
+                    self._call_on_commit()
+            ended = threading.Event()
+            self._thread.loop.call_soon_threadsafe(self._end, ended)
+            ended.wait()
+
+    def _leave(self, reason: str, timeout: float) -> None:
+        core = self._core
+        deadline = monotonic() + timeout
+        commit = core.commit_positions(now(), int(1000 * timeout))
+        self._wait_until(lambda: commit is None or commit.done)
+        given_up = core.given_up()
+        try:
+            if given_up is not None:
+                self._call_listener(given_up)
+        finally:
+            left = core.unsubscribe(reason, now(), max(0, int(1000 * (deadline - monotonic()))))
+            self._wait_until(lambda: left is None or left.done)
+
+    def _end(self, ended: threading.Event) -> None:
+        self._loop.close()
+        ended.set()
+
+    # --- waiting
+
+    @contextmanager
+    def _used(self) -> Iterator[None]:
+        if self._thread.is_current:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a callback of a producer cannot wait for a consumer")
+        if not self._user.acquire(blocking=False):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "another thread is using this consumer")
+        try:
+            yield
+        finally:
+            self._user.release()
+
+    def _poke(self) -> None:
+        self._loop.poke_threadsafe()
+
+    def _wait_for_event(self, deadline: float) -> bool:
+        """Whether something has happened before the deadline."""
+        self._waiting = True
+        try:
+            return self._changed.wait(max(0.0, deadline - monotonic()))
+        finally:
+            self._waiting = False
+
+    def _wait_until(self, done: Callable[[], bool], timeout: float | None = None) -> bool:
+        """Whether it has become true in time; without a timeout, for something that has a deadline of its own."""
+        self._poke()
+        self._waiting = True
+        try:
+            return self._changed.wait_for(done, timeout)
+        finally:
+            self._waiting = False
+
+    def _after_event(self) -> None:
+        if self._waiting:
+            with self._changed:
+                self._changed.notify_all()
+
+    def _raise_wakeup(self) -> None:
+        if self._woken:
+            self._woken = False
+            raise WakeupError
+
+    def _look_up(
+        self, timestamps: Mapping[TopicPartition, int], timeout: float | None
+    ) -> Mapping[TopicPartition, OffsetAndTimestamp]:
+        with self._used(), self._changed:
+            self._check_open()
+            lookup = self._core.look_up(timestamps, now(), self._timeout_ms(timeout))
+            self._wait_until(lambda: lookup.done)
+            if lookup.error is not None:
+                raise lookup.error
+            return lookup.result
+
+    # --- callbacks
+
+    def _tell_all(self) -> None:
+        self._call_on_commit()
+        while (change := self._core.told()) is not None:
+            try:
+                self._call_listener(change)
+            finally:
+                self._core.member.change_told(now())
+                self._poke()
+
+    def _call_listener(self, change: Change) -> None:
+        """Without the lock: the callback may use the consumer."""
+        listener = self._listener(change)
+        if listener is not None:
+            self._changed.release()
+            try:
+                listener(self, list(change.partitions))
+            finally:
+                self._changed.acquire()
+
+    def _call_on_commit(self) -> None:
+        done = [each for each in self._commits if each[0].done]
+        self._commits = [each for each in self._commits if not each[0].done]
+        for commit, on_commit in done:
+            self._changed.release()
+            try:
+                on_commit(commit.error, dict(commit.offsets))
+            finally:
+                self._changed.acquire()

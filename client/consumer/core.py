@@ -1,0 +1,327 @@
+"""What the blocking and the asyncio consumer have in common. Sans-IO, for one caller at a time."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from raylog.client.cluster_view import parse_servers
+from raylog.client.consumer.assignors import Assignor
+from raylog.client.consumer.coordinator_requests import CoordinatorRequest, CoordinatorRequests
+from raylog.client.consumer.fetched import FetchedBatches
+from raylog.client.consumer.fetcher import Fetcher
+from raylog.client.consumer.group_member import Change, GroupMember, Told
+from raylog.client.consumer.offset_lookup import OffsetLookup
+from raylog.client.consumer.offset_requests import OffsetCommit, OffsetFetch
+from raylog.client.consumer.positions import Positions
+from raylog.client.consumer.subscription import PartitionState, Subscription
+from raylog.client.coordinators import Coordinators
+from raylog.client.group_offsets import GroupMetadata, OffsetAndMetadata
+from raylog.client.network_client import NetworkClient, Random
+from raylog.config.consumer import ConsumerSettings
+from raylog.core.clock import Now
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import TopicPartition
+from raylog.protocol.records.batch import MalformedBatch
+from raylog.protocol.records.reader import Record
+
+log = logging.getLogger("raylog.client")
+Taken = list[tuple[TopicPartition, list[Record]]]
+
+
+class ConsumerCore:
+    """Not thread-safe. A service of its network, which runs the others in their order."""
+
+    def __init__(
+        self, servers: str, settings: ConsumerSettings, random: Random, *, assignors: Sequence[Assignor]
+    ) -> None:
+        """Raises ConfigError."""
+        self.settings = settings
+        self.network = NetworkClient(
+            parse_servers(servers), settings.network, random, create_topics=settings.create_topics
+        )
+        self.subscription = Subscription()
+        self.error: KafkaError | None = None
+        """What the next poll() raises."""
+        self.closed = False
+        self._coordinators = Coordinators(self.network)
+        self._requests = CoordinatorRequests(self.network, self._coordinators, settings.group_id)
+        self._positions = Positions(
+            self.network,
+            self.subscription,
+            settings,
+            self._requests if settings.group_id else None,
+            self._failed,
+        )
+        self._fetcher = Fetcher(self.network, self.subscription, settings, self._positions)
+        self.member = GroupMember(
+            self.network, self._coordinators, self._requests, self.subscription, settings, assignors, self._failed
+        )
+        self.member.commit = self._commit_before_revocation
+        self._lookups: list[OffsetLookup] = []
+        self._commit_due_ms: int | None = None
+        self._auto_commit: OffsetCommit | None = None
+        """The automatic commit in flight."""
+        self._last_commit: OffsetCommit | None = None
+        """That of partitions which are given up."""
+        self._services = (self.member, self._positions, self._fetcher, self._requests, self._coordinators)
+        self.asked_topics: frozenset[str] = frozenset()
+        """Those of which the user has asked for metadata, while it waits for them."""
+        self.network.services.append(self)
+
+    # --- as a service of the network
+
+    def run(self, now: Now) -> None:
+        self._want_topics()
+        for lookup in self._lookups:
+            lookup.run(now)
+        self._lookups = [lookup for lookup in self._lookups if not lookup.done]
+        for service in self._services:
+            service.run(now)
+        self._want_topics()  # a leader has learned what the members want
+
+    def next_deadline_ms(self) -> int | None:
+        due = [service.next_deadline_ms() for service in self._services]
+        for lookup in self._lookups:
+            due += [lookup.deadline_ms, lookup.due_ms]
+        return min((ms for ms in due if ms is not None), default=None)
+
+    # --- what is read
+
+    def subscribe(self, topics: Iterable[str], pattern: re.Pattern[str] | None) -> None:
+        """Raises KafkaError."""
+        self.check_group()
+        names = frozenset(topics)
+        if not names and pattern is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "subscribe() needs at least one topic; unsubscribe() ends it")
+        self.subscription.subscribe(names, pattern)
+        self.network.metadata.all_topics = pattern is not None
+        if pattern is not None:
+            self.network.metadata.expire()
+        self.member.subscribed()
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Raises KafkaError."""
+        wanted = list(partitions)
+        for topic, partition in wanted:
+            if not topic or partition < 0:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"cannot assign partition {partition} of topic {topic!r}")
+        self.subscription.assign(wanted)
+
+    def given_up(self) -> Change | None:
+        """What the user has to be told before `unsubscribe`."""
+        told = [tp for tp, state in self.subscription.partitions.items() if state.told]
+        if not self.subscription.by_group or not told:
+            return None
+        return Change(Told.REVOKED if self.member.is_member else Told.LOST, told)
+
+    def unsubscribe(self, reason: str, now: Now, timeout_ms: int) -> CoordinatorRequest | None:
+        """Leave the group. Returns the request to the coordinator, if there is one."""
+        request = self.member.leave(reason, now, timeout_ms) if self.subscription.by_group else None
+        self.subscription.clear()
+        self.network.metadata.all_topics = False
+        return request
+
+    # --- polling
+
+    def begin_poll(self, now: Now) -> None:
+        """Raises KafkaError: there is nothing to poll, or this member was fenced."""
+        if not self.subscription.by_group and not self.subscription.partitions:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "poll() needs a subscription, or assigned partitions")
+        self.member.polling = True
+        self._commit_if_due(now)
+        self.member.run(now)
+
+    def end_poll(self, now: Now) -> None:
+        self.member.polling = False
+        self.member.polled_ms = now.monotonic_ms
+
+    def raise_error(self) -> None:
+        """What has gone wrong since the last poll()."""
+        if self.member.fenced is not None:
+            raise self.member.fenced
+        if self.error is not None:
+            error, self.error = self.error, None
+            raise error
+
+    def told(self) -> Change | None:
+        """What the user has to be told, before more is polled; `member.change_told` follows."""
+        return self.member.told()
+
+    def take(self, count: int) -> Taken:
+        """At most `count` records, each partition in its turn. Raises MalformedBatch where there is nothing before it.
+
+        The positions move behind them.
+        """
+        taken: Taken = []
+        for state in self._in_turn():
+            try:
+                records = self._take_from(state, count)
+            except MalformedBatch:
+                if not taken:
+                    raise
+                break
+            if records:
+                taken.append((state.tp, records))
+                count -= len(records)
+                if not count:
+                    break
+        self.subscription.turn += 1
+        return taken
+
+    def take_batches(self) -> tuple[TopicPartition, FetchedBatches, int] | None:
+        """All that is fetched of one partition, whose batches are not decoded, and the position before it."""
+        for state in self._in_turn():
+            fetched = state.buffered.popleft()
+            position = fetched.position
+            state.position, state.epoch = fetched.next_offset, fetched.last_epoch
+            self.subscription.turn += 1
+            return state.tp, fetched, position
+        return None
+
+    @property
+    def has_drained(self) -> bool:
+        """Whether there is a partition of which more can be fetched."""
+        return any(state.fetchable for state in self.subscription.partitions.values())
+
+    def _in_turn(self) -> list[PartitionState]:
+        ready = [
+            state
+            for state in self.subscription.partitions.values()
+            if state.buffered and state.positioned and not state.paused and not state.pending
+        ]
+        turn = self.subscription.turn % len(ready) if ready else 0
+        return ready[turn:] + ready[:turn]
+
+    def _take_from(self, state: PartitionState, count: int) -> list[Record]:
+        taken: list[Record] = []
+        while state.buffered and len(taken) < count:
+            fetched = state.buffered[0]
+            try:
+                taken += fetched.take(count - len(taken))
+            finally:
+                state.position, state.epoch = fetched.position, fetched.epoch
+            if fetched.finished:
+                state.buffered.popleft()
+        return taken
+
+    # --- offsets
+
+    def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None, now: Now, timeout_ms: int, *, retries: bool
+    ) -> OffsetCommit:
+        """Commit these offsets, or all positions. Raises KafkaError."""
+        self.check_group()
+        member = self.member.metadata
+        if self.subscription.by_group and not self.member.is_member:
+            what = "this consumer is not a member of its group: it has left it, or was removed from it"
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"offsets were not committed: {what}")
+        if offsets is None:
+            offsets = self.positions()
+        return self._commit(member, offsets, now, timeout_ms, retries=retries)
+
+    def committed(self, partitions: Iterable[TopicPartition], now: Now, timeout_ms: int) -> OffsetFetch:
+        """Raises KafkaError."""
+        self.check_group()
+        wanted = list(partitions)
+        fetch = OffsetFetch(self.network.metadata, self.settings.group_id, wanted, now.monotonic_ms + timeout_ms)
+        self._requests.add(fetch)
+        return fetch
+
+    def look_up(self, timestamps: Mapping[TopicPartition, int], now: Now, timeout_ms: int) -> OffsetLookup:
+        lookup = OffsetLookup(
+            self.network, timestamps, now.monotonic_ms + timeout_ms, committed=self.settings.committed
+        )
+        self._lookups.append(lookup)
+        return lookup
+
+    def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Those that are known."""
+        return {
+            tp: OffsetAndMetadata(state.position, "", None if state.epoch < 0 else state.epoch)
+            for tp, state in self.subscription.partitions.items()
+            if state.position is not None and state.reset is None
+        }
+
+    # --- the end
+
+    def abandon(self, error: KafkaError) -> None:
+        """Whatever waits fails."""
+        self._requests.abandon(error)
+        for lookup in self._lookups:
+            lookup.finish(error)
+
+    def commit_positions(self, now: Now, timeout_ms: int) -> OffsetCommit | None:
+        """The last automatic commit, before the consumer closes or unsubscribes; None if there is none."""
+        offsets = self.positions() if self.settings.auto_commit else {}
+        if not offsets or (self.subscription.by_group and not self.member.is_member):
+            return None
+        return self._commit(self.member.metadata, offsets, now, timeout_ms, retries=True)
+
+    # --- internals
+
+    def _failed(self, error: KafkaError) -> None:
+        if self.error is None:
+            self.error = error
+
+    def check_group(self) -> None:
+        if not self.settings.group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "group.id must be set for this")
+
+    def _want_topics(self) -> None:
+        if self.network.metadata.all_topics:
+            return
+        subscription = self.subscription
+        wanted = subscription.topics | self.member.leader_topics | self._requests.topics | self.asked_topics
+        wanted |= {tp.topic for tp in subscription.partitions}
+        for lookup in self._lookups:
+            wanted |= lookup.topics
+        self.network.metadata.want_only(sorted(wanted))
+
+    def _commit(
+        self,
+        member: GroupMetadata,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        now: Now,
+        timeout_ms: int,
+        *,
+        retries: bool,
+    ) -> OffsetCommit:
+        commit = OffsetCommit(self.network.metadata, member, offsets, now.monotonic_ms + timeout_ms, retries=retries)
+        if offsets:
+            self._requests.add(commit)
+            self._requests.run(now)
+        else:
+            commit.finish(None)
+        return commit
+
+    def _commit_if_due(self, now: Now) -> None:
+        """The positions, which are behind the records that the user has got from earlier polls."""
+        if not self.settings.auto_commit:
+            return
+        commit = self._auto_commit
+        if commit is not None and commit.done:
+            self._auto_commit = None
+            if commit.error is not None:
+                log.warning("automatic commit failed", extra={"error": commit.error.message})
+        if self._commit_due_ms is None:
+            self._commit_due_ms = now.monotonic_ms + self.settings.auto_commit_ms
+        elif now.monotonic_ms >= self._commit_due_ms and self._auto_commit is None:
+            self._commit_due_ms = now.monotonic_ms + self.settings.auto_commit_ms
+            self._auto_commit = self.commit_positions(now, self.settings.network.request_timeout_ms)
+
+    def _commit_before_revocation(self, partitions: Sequence[TopicPartition], now: Now) -> bool:
+        """Whether the positions of these partitions are committed, as far as that is wanted and possible."""
+        if not self.settings.auto_commit:
+            return True
+        if self._last_commit is None:
+            offsets = {tp: offset for tp, offset in self.positions().items() if tp in set(partitions)}
+            timeout_ms = min(self.settings.network.request_timeout_ms, self.settings.poll_ms_max)
+            self._last_commit = self._commit(self.member.metadata, offsets, now, timeout_ms, retries=True)
+        if not self._last_commit.done:
+            return False
+        if self._last_commit.error is not None:
+            log.warning("offsets were not committed", extra={"error": self._last_commit.error.message})
+        self._last_commit = None
+        return True

@@ -1,0 +1,18 @@
+"""What serializers and deserializers are told besides the data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class SerializationContext:
+    """Of which field of a record of which topic. It has the attributes of confluent-kafka's, whose serializers fit."""
+
+    topic: str
+    field: str
+    """key or value"""
+    headers: Headers | None = None

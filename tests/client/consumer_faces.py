@@ -1,0 +1,39 @@
+"""The blocking and the asyncio consumer behind the same calls, for suites that run over both."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from typing import Any
+
+from raylog.client.consumer.async_consumer import AsyncConsumer
+from raylog.client.consumer.consumer import Consumer
+
+
+class AsyncFace:
+    """Each call runs the loop until it is done."""
+
+    def __init__(self, **settings: Any) -> None:
+        self._runner = asyncio.Runner()
+
+        async def made() -> AsyncConsumer:
+            return AsyncConsumer(**settings)
+
+        self.consumer = self._runner.run(made())
+        self._closed = False
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*arguments: Any, **options: Any) -> Any:
+            result = getattr(self.consumer, name)(*arguments, **options)
+            return self._runner.run(result) if inspect.iscoroutine(result) else result
+
+        return call
+
+    def close(self, timeout: float = 30.0) -> None:
+        if not self._closed:
+            self._closed = True
+            self._runner.run(self.consumer.close(timeout))
+            self._runner.close()
+
+
+FACES = (Consumer, AsyncFace)
