@@ -14,6 +14,7 @@ from limits_page import limits_page
 
 from raylog.config.client import CLIENT_KEYS
 from raylog.config.client_network import NETWORK_KEYS
+from raylog.config.consumer import CONSUMER_KEYS
 from raylog.config.cross_checks import RULES
 from raylog.config.producer import PRODUCER_KEYS
 from raylog.config.table import BROKER_KEYS
@@ -74,6 +75,11 @@ Their settings are the keys above and these, in a dictionary, or as keyword argu
 Any other key is an error.
 
 {producers}
+### `raylog.Consumer` and `raylog.AsyncConsumer`
+
+Their settings are the client's keys, `isolation.level` among them, those that begin with `client.id` above, and these.
+
+{consumers}
 ## Keys of Kafka's that are not supported
 
 `num.replica.fetchers` sets the number of threads that copy from one leader in Kafka. A broker of raylog runs one thread
@@ -114,6 +120,7 @@ def _configuration() -> str:
         topics=_table(TOPIC_KEYS),
         clients=_table(CLIENT_KEYS, marked=False),
         producers=_table((*NETWORK_KEYS, *PRODUCER_KEYS), marked=False),
+        consumers=_table([key for key in CONSUMER_KEYS if key not in CLIENT_KEYS], marked=False),
     )
 
 

@@ -164,7 +164,7 @@ def assign_sticky(members: Sequence[MemberSubscription], partition_counts: Mappi
 
 
 def _move_one_round(assignment: Assignment, topics: Mapping[str, frozenset[str]]) -> bool:
-    """Move partitions from members with many to members with few. Whether any was moved."""
+    """Move one partition from each member with many to one with few. Whether any was moved."""
     moved = False
     for giver in sorted(assignment, key=lambda member_id: -len(assignment[member_id])):
         if len(assignment[giver]) - min(map(len, assignment.values())) < 2:
@@ -176,6 +176,7 @@ def _move_one_round(assignment: Assignment, topics: Mapping[str, frozenset[str]]
                 assignment[giver].remove(tp)
                 assignment[taker].append(tp)
                 moved = True
+                break
     return moved
 
 

@@ -15,6 +15,7 @@ import pytest
 from raylog.cli.arguments import refuse_passwords
 from raylog.config import table
 from raylog.config.client import CLIENT_CONFIG
+from raylog.config.consumer import CONSUMER_CONFIG
 from raylog.config.log import LOG_RETENTION_BYTES
 from raylog.config.membership import BROKER_RACK
 from raylog.config.network import LISTENERS, MAX_CONNECTIONS, connection_limits
@@ -27,11 +28,11 @@ from raylog.core.errors import ConfigError
 from raylog.core.password import Password
 from raylog.logstore.settings import LogSettings, log_settings
 
-OF_OTHERS = ("topic", "client", "client_network", "producer")
+OF_OTHERS = ("topic", "client", "client_network", "producer", "consumer")
 """Subjects whose keys may have the names of brokers' keys."""
 ROOT = Path(__file__).resolve().parent.parent.parent
 SUBJECTS = sorted(path.stem for path in (ROOT / "config").glob("*.py") if path.stem not in ("__init__", "table"))
-SCHEMAS = (BROKER_CONFIG, TOPIC_CONFIG, CLIENT_CONFIG, PRODUCER_CONFIG)
+SCHEMAS = (BROKER_CONFIG, TOPIC_CONFIG, CLIENT_CONFIG, PRODUCER_CONFIG, CONSUMER_CONFIG)
 
 
 def error(given: Mapping[str, Any]) -> str:
