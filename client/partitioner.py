@@ -4,28 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-_MASK = 0xFFFFFFFF
-_SEED = 0x9747B28C
-_MULTIPLIER = 0x5BD1E995
-_SHIFT = 24
-
-
-def murmur2(data: bytes) -> int:
-    """The 32-bit hash that Kafka's Java client computes of a key, as an unsigned number.
-
-    Source: org.apache.kafka.common.utils.Utils.murmur2; Austin Appleby's MurmurHash2 with a fixed seed.
-    """
-    length = len(data)
-    hashed = _SEED ^ length
-    whole = length & ~3
-    for at in range(0, whole, 4):
-        word = int.from_bytes(data[at : at + 4], "little") * _MULTIPLIER & _MASK
-        word = (word ^ word >> _SHIFT) * _MULTIPLIER & _MASK
-        hashed = hashed * _MULTIPLIER & _MASK ^ word
-    if whole < length:
-        hashed = (hashed ^ int.from_bytes(data[whole:], "little")) * _MULTIPLIER & _MASK
-    hashed = (hashed ^ hashed >> 13) * _MULTIPLIER & _MASK
-    return hashed ^ hashed >> 15
+from raylog.protocol.records.record_encoding import murmur2
 
 
 def partition_for_key(key: bytes, partition_count: int) -> int:

@@ -120,6 +120,7 @@ class PartitionQueue:
     """The batches of one partition: those that wait, and those that are sent and not answered, each in order."""
 
     __slots__ = (
+        "acknowledged",
         "backoff_until_ms",
         "begins_anew",
         "epoch",
@@ -139,6 +140,9 @@ class PartitionQueue:
         self.epoch = NO_PRODUCER_EPOCH
         self.begins_anew = False
         """The batches in flight will be refused: nothing is sent before all of them are back in the queue."""
+        self.acknowledged = False
+        """Whether a batch was appended under the present producer epoch. Before that only one is in flight: a leader
+        that has just begun could refuse the first one, and take the second as the beginning."""
         self.next_sequence = 0
         """Sequence number of the next record."""
 
@@ -159,35 +163,67 @@ class RecordAccumulator:
     def __init__(self, *, batch_bytes: int, buffer_bytes: int) -> None:
         self.used_bytes = 0
         self.queues: dict[TopicPartition, PartitionQueue] = {}
-        self._batch_bytes = batch_bytes
-        self._buffer_bytes = buffer_bytes
+        self.active: dict[TopicPartition, PartitionQueue] = {}
+        """Those with batches."""
+        self.batch_bytes = batch_bytes
+        self.buffer_bytes = buffer_bytes
         self._count = 0
 
     def has_room(self, record_bytes: int) -> bool:
-        return self.used_bytes + record_bytes <= self._buffer_bytes
+        return self.used_bytes + record_bytes <= self.buffer_bytes
 
     def append(self, tp: TopicPartition, record: ProducerRecord, now_ms: int) -> tuple[ProducerBatch, bool]:
         """The batch that the record is in, and whether the sender has something new to do."""
         size = record.bytes_max
-        queue = self.queues.get(tp)
-        if queue is None:
-            queue = self.queues[tp] = PartitionQueue(tp)
+        queue = self._queue(tp)
         batch = queue.waiting[-1] if queue.waiting else None
-        fresh = batch is None or batch.closed or batch.size_bytes + size > self._batch_bytes
+        fresh = batch is None or batch.closed or batch.size_bytes + size > self.batch_bytes
         if batch is None or fresh:
             if batch is not None:
                 batch.closed = True
-            self._count += 1
-            batch = ProducerBatch(tp, (self._count,), now_ms)
-            queue.waiting.append(batch)
+            batch = self._new_batch(queue, now_ms)
         batch.builder.append(record.key, record.value, record.timestamp_ms, record.headers)
         if record.on_delivery is not None:
             batch.callbacks.append((batch.builder.count - 1, record.timestamp_ms, record.on_delivery))
         batch.size_bytes += size
         self.used_bytes += size
-        if batch.size_bytes >= self._batch_bytes:
+        if batch.size_bytes >= self.batch_bytes:
             batch.closed = fresh = True
         return batch, fresh
+
+    def append_batch(self, tp: TopicPartition, builder: BatchBuilder, now_ms: int) -> ProducerBatch:
+        """A batch of its own that takes no more records."""
+        queue = self._queue(tp)
+        if queue.waiting:
+            queue.waiting[-1].closed = True
+        batch = self._new_batch(queue, now_ms)
+        batch.builder, batch.closed = builder, True
+        batch.size_bytes += len(builder.body)
+        self.used_bytes += len(builder.body)
+        return batch
+
+    def removed(self, batch: ProducerBatch) -> None:
+        """The batch is acknowledged or has failed: its memory is free."""
+        queue = self.queues[batch.tp]
+        for batches in (queue.in_flight, queue.waiting):
+            if batch in batches:
+                batches.remove(batch)
+        if not (queue.in_flight or queue.waiting):
+            self.active.pop(batch.tp, None)
+        self.released(batch)
+
+    def _queue(self, tp: TopicPartition) -> PartitionQueue:
+        queue = self.queues.get(tp)
+        if queue is None:
+            queue = self.queues[tp] = PartitionQueue(tp)
+        return queue
+
+    def _new_batch(self, queue: PartitionQueue, now_ms: int) -> ProducerBatch:
+        self._count += 1
+        batch = ProducerBatch(queue.tp, (self._count,), now_ms)
+        queue.waiting.append(batch)
+        self.active[queue.tp] = queue
+        return batch
 
     def split(self, batch: ProducerBatch) -> list[ProducerBatch]:
         """Two batches that take the place of this one in the queue, with half of its records each.
@@ -228,5 +264,4 @@ class RecordAccumulator:
         return halves
 
     def released(self, batch: ProducerBatch) -> None:
-        """The batch is acknowledged or has failed: its memory is free."""
         self.used_bytes -= batch.size_bytes - HEADER_SIZE

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any, Self
+from time import time_ns
+from typing import TYPE_CHECKING, Any, Self
 
 from raylog.client.errors import ClientClosedError
 from raylog.client.given_config import given_config
 from raylog.client.group_offsets import GroupMetadata, Offsets
 from raylog.client.network_loop import NetworkLoop
 from raylog.client.producer.accumulator import ProducerBatch
+from raylog.client.producer.arrow import AppendedRows, TableAppender, appended_rows
 from raylog.client.producer.core import ProducerCore
 from raylog.client.producer.delivery import OnDelivery, ProducerRecord, RecordMetadata
 from raylog.client.producer.interceptors import Interceptors, OutgoingRecord, ProducerInterceptor
@@ -28,6 +30,72 @@ from raylog.config.producer import PRODUCER_CONFIG, producer_settings
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.transport.system_time import now
+
+if TYPE_CHECKING:
+    from raylog.client.producer.arrow import Table
+
+
+class AsyncDelivery:
+    """What becomes of one record: await it, or ask once it is `done`."""
+
+    __slots__ = ("_batch", "_ends", "_index", "_timestamp_ms")
+
+    def __init__(
+        self, batch: ProducerBatch, index: int, timestamp_ms: int, ends: dict[ProducerBatch, asyncio.Future[None]]
+    ) -> None:
+        self._batch = batch
+        self._index = index
+        self._timestamp_ms = timestamp_ms
+        self._ends = ends
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        yield from _ended(self._batch, self._ends).__await__()
+        return self.result()
+
+    def done(self) -> bool:
+        """Whether the record is acknowledged, or has failed."""
+        return self._batch.done
+
+    def result(self) -> RecordMetadata:
+        """Where the record was appended. Raises KafkaError if it was not, InvalidStateError before it is `done`."""
+        if not self._batch.done:
+            raise asyncio.InvalidStateError("the record is not acknowledged yet")
+        return self._batch.metadata(self._index, self._timestamp_ms)
+
+    def exception(self) -> KafkaError | None:
+        """Why the record was not appended; None if it was. Raises InvalidStateError before it is `done`."""
+        try:
+            self.result()
+        except KafkaError as error:
+            return error
+        return None
+
+
+class AsyncTableDelivery:
+    """What becomes of the rows of a table: await it for where they were appended, or the first KafkaError."""
+
+    __slots__ = ("_batches", "_ends")
+
+    def __init__(self, batches: Sequence[ProducerBatch], ends: dict[ProducerBatch, asyncio.Future[None]]) -> None:
+        self._batches = batches
+        self._ends = ends
+
+    def __await__(self) -> Generator[Any, None, list[AppendedRows]]:
+        for batch in self._batches:
+            yield from _ended(batch, self._ends).__await__()
+        return appended_rows(self._batches)
+
+    def done(self) -> bool:
+        """Whether each row is acknowledged, or has failed."""
+        return all(batch.done for batch in self._batches)
+
+
+async def _ended(batch: ProducerBatch, ends: dict[ProducerBatch, asyncio.Future[None]]) -> None:
+    if not batch.done:
+        end = ends.get(batch)
+        if end is None:
+            end = ends[batch] = asyncio.get_running_loop().create_future()
+        await asyncio.shield(end)
 
 
 class AsyncProducer:
@@ -53,7 +121,10 @@ class AsyncProducer:
             random.Random(),
             partitioner=partitioner,
         )
+        self._is_plain = key_serializer is value_serializer is None and not interceptors
         self._waiters: list[asyncio.Future[None]] = []
+        self._ends: dict[ProducerBatch, asyncio.Future[None]] = {}
+        """Of the batches whose records are awaited."""
         self._asyncio_loop = asyncio.get_running_loop()
         self._loop = NetworkLoop(
             self._core.network, given.dialer, self._asyncio_loop, lock=nullcontext(), after_event=self._after_event
@@ -78,11 +149,22 @@ class AsyncProducer:
         headers: Headers = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
-    ) -> asyncio.Future[RecordMetadata]:
-        """Have the record sent; the future ends with where it was appended, or with the KafkaError.
+    ) -> AsyncDelivery:
+        """Have the record sent; what is returned can be awaited for where it was appended, or the KafkaError.
 
         Waits only for the topic's metadata and for memory, at most max.block.ms. Raises KafkaError as `Producer.send`.
         """
+        if (
+            self._is_plain
+            and partition is None
+            and not headers
+            and (value is None or type(value) is bytes)
+            and (key is None or type(key) is bytes)
+        ):
+            stamp = time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
+            batch = self._core.append_to_open(topic, value, key, stamp)
+            if batch is not None:
+                return AsyncDelivery(batch, batch.builder.count - 1, stamp, self._ends)
         moment = now()
         stamp = moment.wall_ms if timestamp_ms is None else timestamp_ms
         interceptors = self._interceptors
@@ -103,41 +185,43 @@ class AsyncProducer:
         headers: Headers,
         partition: int | None,
         stamp: int,
-        before: OnDelivery | None,
+        on_delivery: OnDelivery | None,
         moment: Now,
-    ) -> asyncio.Future[RecordMetadata]:
-        future: asyncio.Future[RecordMetadata] = self._asyncio_loop.create_future()
-
-        def told(error: KafkaError | None, metadata: RecordMetadata | None) -> None:
-            if before is not None:
-                before(error, metadata)
-            if future.done():
-                return
-            if error is not None:
-                future.set_exception(error)
-                future.exception()  # a record that nobody waits for may fail in silence, as with other clients
-            elif metadata is not None:
-                future.set_result(metadata)
-
+    ) -> AsyncDelivery:
         record = self._serializers.record(
-            topic,
-            value,
-            key,
-            headers=headers,
-            partition=partition,
-            timestamp_ms=stamp,
-            on_delivery=told,
+            topic, value, key, headers=headers, partition=partition, timestamp_ms=stamp, on_delivery=on_delivery
         )
         appended = self._core.try_append(record, moment)
         if appended is None:
             appended = await self._append_later(record)
-        if appended[1]:
+        batch, fresh = appended
+        delivery = AsyncDelivery(batch, batch.builder.count - 1, stamp, self._ends)
+        if fresh:
             self._poke()
-        return future
+            await asyncio.sleep(0)  # a loop that only sends lets the connections work
+        return delivery
 
     async def send_and_wait(self, topic: str, value: Any = None, key: Any = None, **options: Any) -> RecordMetadata:
         """`send`, and wait for the acknowledgement."""
         return await (await self.send(topic, value, key, **options))
+
+    async def send_arrow(self, topic: str, table: Table) -> AsyncTableDelivery:
+        """As `Producer.send_arrow`; await what is returned for where the rows were appended."""
+        appender: TableAppender | None = None
+
+        def known() -> bool:
+            nonlocal appender
+            appender = self._core.table_appender(topic, table)
+            return appender is not None
+
+        await self._until(known, topic)
+        assert appender is not None
+        made = appender
+        while not made.finished:
+            await self._until(lambda: self._core.append_table(topic, made, now()), topic)
+            self._poke()
+            await asyncio.sleep(0)
+        return AsyncTableDelivery(made.batches, self._ends)
 
     def metrics(self) -> dict[str, float]:
         """As `Producer.metrics`."""
@@ -225,18 +309,24 @@ class AsyncProducer:
             appended = self._core.try_append(record, now())
             return appended is not None
 
+        await self._until(try_again, record.topic)
+        assert appended is not None
+        return appended
+
+    async def _until(self, possible: Callable[[], bool], topic: str) -> None:
+        """Wait until it is true, at most max.block.ms. Raises KafkaError."""
+        if possible():
+            return
         block_ms_max = self._core.settings.block_ms_max
         self._core.sender.flushes += 1  # batches that linger hold memory
         self._poke()
         try:
             async with asyncio.timeout(block_ms_max / 1000):
-                await self._wait(try_again)
+                await self._wait(possible)
         except TimeoutError:
-            raise self._core.timed_out(record.topic, block_ms_max) from None
+            raise self._core.timed_out(topic, block_ms_max) from None
         finally:
             self._core.sender.flushes -= 1
-        assert appended is not None
-        return appended
 
     async def _wait(self, until: Callable[[], bool]) -> None:
         """Wait until it is true, checking after each event of the connections."""
@@ -249,6 +339,12 @@ class AsyncProducer:
         completed, self._core.sender.completed = self._core.sender.completed, []
         for batch in completed:
             call_callbacks(batch)
+            ended: ProducerBatch | None = batch
+            while ended is not None and ended.done:
+                end = self._ends.pop(ended, None)
+                if end is not None and not end.done():
+                    end.set_result(None)
+                ended = ended.parent
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():

@@ -4,14 +4,18 @@ time."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
+from raylog.client.cluster_metadata import TopicMetadata
 from raylog.client.cluster_view import parse_servers
 from raylog.client.errors import BufferExhaustedError, ClientClosedError
 from raylog.client.network_client import NetworkClient, Random
 from raylog.client.producer.accumulator import ProducerBatch, RecordAccumulator
-from raylog.client.producer.delivery import ProducerRecord
-from raylog.client.producer.partitioners import DefaultPartitioner, Partition, RoundRobinPartitioner
+from raylog.client.producer.arrow import TableAppender
+from raylog.client.producer.delivery import RECORD_OVERHEAD_BYTES, ProducerRecord
+from raylog.client.producer.partitioners import DefaultPartitioner, Partition, RoundRobinPartitioner, StickyTopic
 from raylog.client.producer.sender import Sender
 from raylog.client.producer.transactions import Operation, State, Transactions
 from raylog.config.producer import ProducerSettings
@@ -19,9 +23,25 @@ from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.protocol.records.batch import HEADER_SIZE
+from raylog.protocol.records.builder import BatchBuilder
+from raylog.protocol.records.record_encoding import murmur2
+
+if TYPE_CHECKING:
+    from raylog.client.producer.arrow import Table
 
 LASTING: Final = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXCEPTION)
 """Errors of a topic in the metadata that waiting does not mend."""
+
+
+@dataclass(slots=True)
+class OpenTopic:
+    """The batches of a topic that may take more records."""
+
+    sticky: StickyTopic
+    partition_count: int
+    hashes_keys: bool
+    batches: list[ProducerBatch | None]
+    """By partition; the last place stands for none."""
 
 
 class ProducerCore:
@@ -43,7 +63,10 @@ class ProducerCore:
         self.accumulator = RecordAccumulator(batch_bytes=settings.batch_bytes, buffer_bytes=settings.buffer_bytes)
         self.sender = Sender(self.network, self.accumulator, settings)
         self.closed = False
+        self._choose = random.randrange
         self._partitioner = partitioner
+        self._open: dict[str, OpenTopic] = {}
+        self._open_bytes_max = min(settings.batch_bytes, settings.request_bytes_max)
         if settings.round_robin:
             self._spread: DefaultPartitioner | RoundRobinPartitioner = RoundRobinPartitioner(random.randrange)
         else:
@@ -56,19 +79,12 @@ class ProducerCore:
 
         None if the topic's metadata or memory is missing. Raises KafkaError where waiting would not help.
         """
-        if self.closed:
-            raise ClientClosedError("the producer is closed")
-        if self.sender.failure is not None:
-            raise self.sender.failure
+        self._check_open()
         transactions = self.sender.transactions
-        if transactions is not None:
-            transactions.check_send()
         topic, partition, record_bytes = record.topic, record.partition, record.bytes_max
         self._check_size(record_bytes)
-        known = self.network.metadata.topic(topic)
-        if known is None or not known.usable:
-            self._check_topic(topic, known.error_code if known is not None else ErrorCode.NONE)
-            self.network.metadata.want([topic])
+        known = self._known(topic)
+        if known is None:
             return None
         if not self.accumulator.has_room(record_bytes):
             return None
@@ -80,9 +96,99 @@ class ProducerCore:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
         tp = TopicPartition(topic, partition)
         batch, fresh = self.accumulator.append(tp, record, now.monotonic_ms)
+        if isinstance(self._spread, DefaultPartitioner) and self._partitioner is None and transactions is None:
+            self._keep_open(batch, self._spread, count)
         if transactions is not None and transactions.add(tp):
             fresh = True
         return batch, fresh
+
+    def append_to_open(self, topic: str, value: bytes | None, key: bytes | None, stamp: int) -> ProducerBatch | None:
+        """The quick way for a record without headers and callback: into a batch that is open, and does not become full.
+
+        None where `try_append` has to decide.
+        """
+        found = self._open.get(topic)
+        if found is None or self.closed:
+            return None
+        size = RECORD_OVERHEAD_BYTES
+        if value is not None:
+            size += len(value)
+        sticky = found.sticky
+        if key is None:
+            if sticky.current_bytes >= self.settings.batch_bytes:
+                return None
+            batch = found.batches[sticky.current]
+        elif found.hashes_keys:
+            size += len(key)
+            batch = found.batches[(murmur2(key) & 0x7FFFFFFF) % found.partition_count]
+        else:
+            return None
+        if batch is None or batch.closed:
+            return None
+        accumulator = self.accumulator
+        batch_bytes, used_bytes = batch.size_bytes + size, accumulator.used_bytes + size
+        if batch_bytes >= self._open_bytes_max or used_bytes > accumulator.buffer_bytes:
+            return None
+        batch.builder.append(key, value, stamp)
+        batch.size_bytes, accumulator.used_bytes = batch_bytes, used_bytes
+        if key is None:
+            sticky.current_bytes += size
+        return batch
+
+    def _keep_open(self, batch: ProducerBatch, spread: DefaultPartitioner, partition_count: int) -> None:
+        topic = batch.tp.topic
+        found = self._open.get(topic)
+        if found is None or found.partition_count != partition_count:
+            hashes_keys = not self.settings.ignore_keys
+            sticky = spread.sticky(topic)
+            found = self._open[topic] = OpenTopic(sticky, partition_count, hashes_keys, [None] * (partition_count + 1))
+        found.batches[batch.tp.partition] = batch
+
+    def table_appender(self, topic: str, table: Table) -> TableAppender | None:
+        """None while the topic's metadata is missing. Raises KafkaError as `try_append`."""
+        self._check_open()
+        known = self._known(topic)
+        if known is None:
+            return None
+        count, settings = len(known.partitions), self.settings
+        waiting = partial(self._waiting, topic, count)
+        sticky = StickyTopic(self._choose, settings.batch_bytes)
+        return TableAppender(
+            table,
+            partition_count=count,
+            batch_bytes=min(settings.batch_bytes, settings.request_bytes_max),
+            record_bytes_max=min(settings.request_bytes_max, settings.buffer_bytes),
+            choose=lambda size_bytes: sticky.partition(size_bytes, count, waiting),
+        )
+
+    def append_table(self, topic: str, appender: TableAppender, now: Now) -> bool:
+        """Append what there is memory for; whether this was anything, or the end. Raises KafkaError as `try_append`."""
+        self._check_open()
+
+        def append(partition: int, builder: BatchBuilder) -> ProducerBatch:
+            tp = TopicPartition(topic, partition)
+            if self.sender.transactions is not None:
+                self.sender.transactions.add(tp)
+            return self.accumulator.append_batch(tp, builder, now.monotonic_ms)
+
+        return appender.step(append, self.accumulator.has_room, now)
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ClientClosedError("the producer is closed")
+        if self.sender.failure is not None:
+            raise self.sender.failure
+        if self.sender.transactions is not None:
+            self.sender.transactions.check_send()
+
+    def _known(self, topic: str) -> TopicMetadata | None:
+        """The topic's metadata, which are asked for if they are missing. Raises KafkaError."""
+        known = self.network.metadata.topic(topic)
+        if known is not None and known.usable:
+            return known
+        self._check_topic(topic, known.error_code if known is not None else ErrorCode.NONE)
+        self.network.metadata.want([topic])
+        return None
 
     @property
     def transactions(self) -> Transactions:

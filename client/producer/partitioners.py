@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import accumulate, count
-from typing import Final
 
 from raylog.client.partitioner import partition_for_key
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
@@ -17,7 +17,6 @@ Choose = Callable[[int], int]
 """`choose(n)` returns any number from 0 to n - 1."""
 Partition = Callable[[str, bytes | None, bytes | None, int], int]
 """A partitioner: the partition for topic, key, value and the number of partitions."""
-NONE_WAIT: Final[Sequence[int]] = ()
 
 
 class StickyTopic:
@@ -26,16 +25,18 @@ class StickyTopic:
     def __init__(self, choose: Choose, batch_bytes: int) -> None:
         self._choose = choose
         self._batch_bytes = batch_bytes
-        self._partition = -1
-        self._bytes = 0
+        self.current = -1
+        """The partition in use."""
+        self.current_bytes = 0
+        """What it has got since it was chosen."""
 
-    def partition(self, record_bytes: int, partition_count: int, waiting: Sequence[int]) -> int:
-        """`waiting` are the numbers of batches that wait for each partition; empty to treat all alike."""
-        if self._partition < 0 or self._partition >= partition_count or self._bytes >= self._batch_bytes:
-            self._partition = self._next(partition_count, waiting)
-            self._bytes = 0
-        self._bytes += record_bytes
-        return self._partition
+    def partition(self, record_bytes: int, partition_count: int, waiting: Callable[[], Sequence[int]]) -> int:
+        """`waiting` tells how many batches wait for each partition; empty to treat all alike."""
+        if self.current < 0 or self.current >= partition_count or self.current_bytes >= self._batch_bytes:
+            self.current = self._next(partition_count, waiting())
+            self.current_bytes = 0
+        self.current_bytes += record_bytes
+        return self.current
 
     def _next(self, partition_count: int, waiting: Sequence[int]) -> int:
         """The more batches wait, the less likely a partition is chosen."""
@@ -62,10 +63,14 @@ class DefaultPartitioner:
     def partition(self, topic: str, key: bytes | None, record_bytes: int, partition_count: int) -> int:
         if key is not None and not self._ignore_keys:
             return partition_for_key(key, partition_count)
+        waiting = partial(self._waiting, topic, partition_count)
+        return self.sticky(topic).partition(record_bytes, partition_count, waiting)
+
+    def sticky(self, topic: str) -> StickyTopic:
         sticky = self._sticky.get(topic)
         if sticky is None:
             sticky = self._sticky[topic] = StickyTopic(self._choose, self._batch_bytes)
-        return sticky.partition(record_bytes, partition_count, self._waiting(topic, partition_count))
+        return sticky
 
 
 class RoundRobinPartitioner:
@@ -133,4 +138,4 @@ class PriorityPartitioner:
         sticky = self._sticky.get((topic, priority))
         if sticky is None:
             sticky = self._sticky[topic, priority] = StickyTopic(lambda n: next(self._turns) % n, self._batch_bytes)
-        return found[sticky.partition(len(value or b""), len(found), NONE_WAIT)]
+        return found[sticky.partition(len(value or b""), len(found), tuple)]

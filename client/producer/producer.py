@@ -11,7 +11,8 @@ import logging
 import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Self
+from time import time_ns
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from raylog.client.errors import ClientClosedError
 from raylog.client.given_config import given_config
@@ -19,6 +20,7 @@ from raylog.client.group_offsets import GroupMetadata, Offsets
 from raylog.client.io_thread import shared_io_thread
 from raylog.client.network_loop import NetworkLoop
 from raylog.client.producer.accumulator import ProducerBatch
+from raylog.client.producer.arrow import AppendedRows, TableAppender, appended_rows
 from raylog.client.producer.core import ProducerCore
 from raylog.client.producer.delivery import OnDelivery, ProducerRecord, RecordMetadata
 from raylog.client.producer.interceptors import Interceptors, OutgoingRecord, ProducerInterceptor
@@ -29,6 +31,9 @@ from raylog.config.producer import PRODUCER_CONFIG, producer_settings
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.transport.system_time import now
+
+if TYPE_CHECKING:
+    from raylog.client.producer.arrow import Table
 
 log = logging.getLogger("raylog.client")
 NO_PARTITION: Final = -1
@@ -66,6 +71,30 @@ class Delivery:
         return None
 
 
+class TableDelivery:
+    """What becomes of the rows of a table."""
+
+    __slots__ = ("_batches", "_changed")
+
+    def __init__(self, batches: Sequence[ProducerBatch], changed: threading.Condition) -> None:
+        self._batches = batches
+        self._changed = changed
+
+    def done(self) -> bool:
+        """Whether each row is acknowledged, or has failed."""
+        return all(batch.done for batch in self._batches)
+
+    def result(self, timeout: float | None = None) -> list[AppendedRows]:
+        """Where the rows were appended, in the order in which they were sent.
+
+        Raises the KafkaError of the first rows that were not, and TimeoutError after `timeout` seconds.
+        """
+        with self._changed:
+            if not self._changed.wait_for(self.done, timeout):
+                raise TimeoutError(f"not acknowledged within {timeout} s")
+        return appended_rows(self._batches)
+
+
 class Producer:
     """Open from `__init__` to `close`; a context manager, which ends with `close()`."""
 
@@ -94,8 +123,10 @@ class Producer:
             random.Random(),
             partitioner=partitioner,
         )
+        self._is_plain = key_serializer is value_serializer is None and not interceptors
         self._thread = shared_io_thread()
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         """Held while the core is used; notified when something has become possible."""
         self._waiting = 0
         """How many callers wait for metadata or memory."""
@@ -130,6 +161,19 @@ class Producer:
         `on_delivery(error, metadata)` is called by the thread of the connections, in which nothing may take long.
         Raises KafkaError: of the topic, REQUEST_TIMED_OUT, MESSAGE_TOO_LARGE, SerializationError, ClientClosedError.
         """
+        if (
+            self._is_plain
+            and partition is None
+            and on_delivery is None
+            and not headers
+            and (value is None or type(value) is bytes)
+            and (key is None or type(key) is bytes)
+        ):
+            stamp = time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
+            with self._lock:
+                batch = self._core.append_to_open(topic, value, key, stamp)
+                if batch is not None:
+                    return Delivery(batch, batch.builder.count - 1, stamp, self._changed)
         moment = now()
         stamp = moment.wall_ms if timestamp_ms is None else timestamp_ms
         if self._interceptors is not None:
@@ -196,6 +240,32 @@ class Producer:
             timestamp_ms=timestamp or None,
             on_delivery=on_delivery,
         )
+
+    def send_arrow(self, topic: str, table: Table) -> TableDelivery:
+        """Have each row sent as a record. Waits for the topic's metadata and for memory, each at most max.block.ms.
+
+        The columns, each of which may be missing: `key` and `value`, binary or string of any Arrow form; `timestamp`,
+        milliseconds or Arrow timestamps, by default the present; `headers`, a map or a list of (name, value);
+        `partition`. Rows without a partition go to that of their key's hash, and without a key to one partition for a
+        batch. Rows for one partition keep their order. Serializers, interceptors and partitioners of the program are
+        not used. Raises KafkaError as `send`, INVALID_RECORD for the columns, UNKNOWN_TOPIC_OR_PARTITION; rows before
+        the one in error may have been sent.
+        """
+        appender: TableAppender | None = None
+
+        def known() -> bool:
+            nonlocal appender
+            appender = self._core.table_appender(topic, table)
+            return appender is not None
+
+        with self._changed:
+            self._until(known, topic)
+            assert appender is not None
+            made = appender
+            while not made.finished:
+                self._until(lambda: self._core.append_table(topic, made, now()), topic)
+                self._loop.poke_threadsafe()
+            return TableDelivery(made.batches, self._changed)
 
     def metrics(self) -> dict[str, float]:
         """What the producer has done and holds, under the names of Kafka's producer metrics; times in milliseconds."""
@@ -328,17 +398,23 @@ class Producer:
             appended = self._core.try_append(record, now())
             return appended is not None
 
+        self._until(try_again, record.topic)
+        assert appended is not None
+        return appended
+
+    def _until(self, possible: Callable[[], bool], topic: str) -> None:
+        """Wait until it is true, at most max.block.ms. Raises KafkaError."""
+        if possible():
+            return
         if self._thread.is_current:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "send() by a callback cannot wait for metadata or memory")
         self._core.sender.flushes += 1  # batches that linger hold memory
         self._loop.poke_threadsafe()
         try:
-            if not self._wait(try_again, self._core.settings.block_ms_max / 1000):
-                raise self._core.timed_out(record.topic, self._core.settings.block_ms_max)
+            if not self._wait(possible, self._core.settings.block_ms_max / 1000):
+                raise self._core.timed_out(topic, self._core.settings.block_ms_max)
         finally:
             self._core.sender.flushes -= 1
-        assert appended is not None
-        return appended
 
     def _wait(self, until: Callable[[], bool], seconds: float) -> bool:
         """Wait until it is true, checking after each event of the connections."""

@@ -120,7 +120,7 @@ class Sender:
     @property
     def unfinished(self) -> Iterable[ProducerBatch]:
         """The batches that are neither acknowledged nor failed."""
-        for queue in self._accumulator.queues.values():
+        for queue in self._accumulator.active.values():
             yield from queue.in_flight
             yield from queue.waiting
 
@@ -143,7 +143,7 @@ class Sender:
             self._ask_for_id(now)
             return
         by_node: dict[int, list[PartitionQueue]] = {}
-        for queue in self._accumulator.queues.values():
+        for queue in self._accumulator.active.values():
             if queue.waiting and self._is_ready(queue, now):
                 leader = self._network.metadata.leader(queue.tp)
                 if leader is None:
@@ -156,7 +156,7 @@ class Sender:
     def next_deadline_ms(self) -> int | None:
         """What is due and was not done in the last `run` waits for something else than time."""
         due: list[int] = []
-        for queue in self._accumulator.queues.values():
+        for queue in self._accumulator.active.values():
             if queue.waiting:
                 first = queue.waiting[0]
                 due.append(first.created_ms + self._settings.delivery_timeout_ms)
@@ -182,7 +182,9 @@ class Sender:
             return False
         if self.transactions is not None and not self.transactions.sends_to(queue.tp):
             return False
-        if self._settings.idempotent and len(queue.in_flight) >= IN_FLIGHT_MAX_OF_IDEMPOTENCE:
+        if self._settings.idempotent and len(queue.in_flight) >= (
+            IN_FLIGHT_MAX_OF_IDEMPOTENCE if queue.acknowledged else 1
+        ):
             return False
         return bool(queue.waiting[0].attempts) or now.monotonic_ms >= self._lingers_until_ms(queue)
 
@@ -214,6 +216,7 @@ class Sender:
         if self._settings.idempotent and batch.base_sequence == NO_SEQUENCE:
             if queue.producer_id == NO_PRODUCER_ID:
                 queue.producer_id, queue.epoch, queue.next_sequence = self._producer_id, self._epoch, 0
+                queue.acknowledged = False
             batch.set_sequence(queue.producer_id, queue.epoch, queue.next_sequence)
             queue.next_sequence = (queue.next_sequence + batch.builder.count) % SEQUENCE_LIMIT
         queue.in_flight.append(batch)
@@ -288,6 +291,7 @@ class Sender:
         code = result.error_code
         if code is ErrorCode.NONE:
             batch.base_offset, batch.append_time_ms = result.base_offset, result.log_append_time_ms
+            self._accumulator.queues[batch.tp].acknowledged = True
             self._complete(batch, None)
         elif code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             self._complete(batch, None)
@@ -343,6 +347,7 @@ class Sender:
             self._producer_id = queue.producer_id = NO_PRODUCER_ID
         queue.next_sequence = 0
         queue.begins_anew = True
+        queue.acknowledged = False
         for batch in (*queue.in_flight, *queue.waiting):
             batch.base_sequence = NO_SEQUENCE
             batch.unknown = False
@@ -354,7 +359,7 @@ class Sender:
     def _expire(self, now: Now) -> None:
         timeout_ms = self._settings.delivery_timeout_ms
         limit = now.monotonic_ms - timeout_ms
-        for queue in self._accumulator.queues.values():
+        for queue in list(self._accumulator.active.values()):
             expired = [batch for batch in queue.in_flight if batch.created_ms <= limit]
             expired += takewhile(lambda batch: batch.created_ms <= limit, queue.waiting)
             for batch in expired:
@@ -367,13 +372,10 @@ class Sender:
     def _complete(self, batch: ProducerBatch, error: KafkaError | None) -> None:
         if batch.done:
             return
-        queue = self._accumulator.queues[batch.tp]
-        for batches in (queue.in_flight, queue.waiting):
-            if batch in batches:
-                batches.remove(batch)
+        self._accumulator.removed(batch)
+        batch.closed = True
         batch.error = error
         batch.finish()
-        self._accumulator.released(batch)
         self.completed.append(batch)
         if error is not None:
             self.statistics.records_failed += batch.builder.count

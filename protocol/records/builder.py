@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from raylog.core.ids import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from raylog.protocol.records.batch import (
@@ -17,10 +17,10 @@ from raylog.protocol.records.batch import (
     write_crc,
 )
 from raylog.protocol.records.compression import Codec, compress
+from raylog.protocol.records.record_encoding import append_record
+from raylog.protocol.records.varints import NULL_LENGTH, varint
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
-_NULL_LENGTH = b"\x01"
-"""-1 as a zigzag varint: the length of a null key, value or header value."""
 
 
 class NewRecord(NamedTuple):
@@ -55,13 +55,8 @@ class BatchBuilder:
             self.base_timestamp_ms = self.max_timestamp_ms = timestamp_ms
         elif timestamp_ms > self.max_timestamp_ms:
             self.max_timestamp_ms = timestamp_ms
-        start = b"\0" + varint(timestamp_ms - self.base_timestamp_ms) + varint(self.count)  # attributes are unused
-        key_head = _NULL_LENGTH if key is None else varint(len(key))
-        value_head = _NULL_LENGTH if value is None else varint(len(value))
-        end = _encode_headers(headers) if headers else b"\0"
-        key, value = key or b"", value or b""
-        size = len(start) + len(key_head) + len(key) + len(value_head) + len(value) + len(end)
-        self.body += b"".join((varint(size), start, key_head, key, value_head, value, end))
+        delta = timestamp_ms - self.base_timestamp_ms
+        append_record(self.body, delta, self.count, key, value, encode_headers(headers) if headers else None)
         self.count += 1
 
     def build(
@@ -140,36 +135,16 @@ def build_batch(
     )
 
 
-def _encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
+def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
+    """Their number, names and values, as they end a record."""
     encoded = bytearray(varint(len(headers)))
     for name, value in headers:
         name_bytes = name.encode()
         encoded += varint(len(name_bytes))
         encoded += name_bytes
         if value is None:
-            encoded += _NULL_LENGTH
+            encoded += NULL_LENGTH
         else:
             encoded += varint(len(value))
             encoded += value
     return bytes(encoded)
-
-
-def varint(number: int) -> bytes:
-    """`number` as a zigzag varint: small magnitudes in few bytes, seven bits in each, low ones first."""
-    if 0 <= number < _SMALL:
-        return _SMALL_VARINTS[number]
-    return _encode_varint(number)
-
-
-def _encode_varint(number: int) -> bytes:
-    zigzag = number << 1 if number >= 0 else (-number << 1) - 1
-    encoded = bytearray()
-    while zigzag > 0x7F:
-        encoded.append(zigzag & 0x7F | 0x80)
-        zigzag >>= 7
-    encoded.append(zigzag)
-    return bytes(encoded)
-
-
-_SMALL: Final = 1 << 11
-_SMALL_VARINTS: Final = tuple(_encode_varint(number) for number in range(_SMALL))

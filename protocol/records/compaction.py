@@ -27,9 +27,9 @@ from raylog.protocol.records.batch import (
     BatchHeader,
     rebuilt,
 )
-from raylog.protocol.records.builder import varint
 from raylog.protocol.records.compression import Buffer, compress
 from raylog.protocol.records.reader import decompressed_records
+from raylog.protocol.records.varints import varint
 
 compiled: Any = None
 """The functions in C; None without them."""

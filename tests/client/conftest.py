@@ -35,7 +35,7 @@ def make(request: pytest.FixtureRequest) -> Callable[..., Face]:
 
     def made(**settings: Any) -> Face:
         face = request.param(**settings)
-        request.addfinalizer(lambda: face.close(0))
+        request.addfinalizer(lambda: [face.close(0) for _ in range(2)])
         return face  # type: ignore[no-any-return]
 
     return made

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from inspect import isawaitable
 from typing import Any, Protocol
 
-from raylog.client.producer.async_producer import AsyncProducer
+from raylog.client.producer.async_producer import AsyncDelivery, AsyncProducer
 from raylog.client.producer.delivery import RecordMetadata
 from raylog.client.producer.producer import Producer
 from raylog.core.errors import KafkaError
@@ -26,7 +26,7 @@ class Face(Protocol):
     def flush(self) -> None: ...
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """Call the method of the producer."""
+        """Call the method of the producer; `send_arrow_and_wait` waits for the rows as well."""
 
     def gather(self, then: Callable[[], object], topic: str, values: list[Any]) -> list[Outcome]:
         """Send the values, call `then`, and return what became of each value."""
@@ -50,6 +50,8 @@ class BlockingFace:
         self.producer.flush()
 
     def call(self, name: str, *arguments: Any) -> Any:
+        if name == "send_arrow_and_wait":
+            return self.producer.send_arrow(*arguments).result()
         return getattr(self.producer, name)(*arguments)
 
     def gather(self, then: Callable[[], object], topic: str, values: list[Any]) -> list[Outcome]:
@@ -75,7 +77,7 @@ class AsyncFace:
         async def sent() -> list[Outcome]:
             futures = [await self.producer.send(topic, value, **options) for value in values]
             await self.producer.flush()
-            return [future.exception() or future.result() for future in futures]  # type: ignore[misc]
+            return [future.exception() or future.result() for future in futures]
 
         return self._runner.run(sent())
 
@@ -87,24 +89,27 @@ class AsyncFace:
 
     def call(self, name: str, *arguments: Any) -> Any:
         async def called() -> Any:
+            if name == "send_arrow_and_wait":
+                return await (await self.producer.send_arrow(*arguments))
             result = getattr(self.producer, name)(*arguments)
             return await result if isawaitable(result) else result
 
         return self._runner.run(called())
 
     def gather(self, then: Callable[[], object], topic: str, values: list[Any]) -> list[Outcome]:
-        async def sent() -> list[asyncio.Future[RecordMetadata]]:
+        async def sent() -> list[AsyncDelivery]:
             return [await self.producer.send(topic, value) for value in values]
 
         futures = self._runner.run(sent())
         then()
-        return [future.exception() or future.result() for future in futures]  # type: ignore[misc]
+        return [future.exception() or future.result() for future in futures]
 
     def close(self, timeout: float | None = None) -> None:
-        if not self._closed:
+        if self._closed:
+            self._runner.close()
+        else:
             self._closed = True
             self._runner.run(self.producer.close(timeout))
-            self._runner.close()
 
 
 FACES = (BlockingFace, AsyncFace)

@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as murmur2_of_kafka_python
 
-from raylog.client.partitioner import Partitioner, murmur2, partition_for_key
+from raylog.client.partitioner import Partitioner, partition_for_key
 from raylog.client.producer.partitioners import PriorityPartitioner
 from raylog.core.errors import ConfigError, KafkaError
+from raylog.protocol.records.record_encoding import murmur2
 
 
 @pytest.mark.parametrize(

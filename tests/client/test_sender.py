@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from raylog.client.producer.core import ProducerCore
@@ -12,6 +14,8 @@ from raylog.config.producer import PRODUCER_CONFIG, producer_settings
 from raylog.core.clock import Now
 from raylog.core.config import Configs, ConfigSource, Layer
 from raylog.core.errors import ErrorCode, KafkaError
+from raylog.protocol.produce import ProducePartitionResponse, ProduceResponse, ProduceTopicResponse
+from raylog.protocol.records.batch import HEADER_SIZE
 from tests.client.test_network_client import shown
 
 NOW = Now(1000, 0)
@@ -61,3 +65,58 @@ def test_records_linger_and_expire() -> None:
     assert raised.value.code is ErrorCode.REQUEST_TIMED_OUT
     assert "t-0: not acknowledged within delivery.timeout.ms (500 ms) after 0 attempts" in raised.value.message
     assert core.sender.next_deadline_ms() is None
+
+
+def test_one_batch_is_in_flight_until_the_partition_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new leader that refuses the first one could else take the second as the beginning."""
+    core = made(batch_size="0", request_timeout_ms="100")
+    core.network.metadata.answered(shown([1]), NOW)
+    core.sender._set_identity(7, 0)
+    asked: list[Any] = []
+    monkeypatch.setattr(core.network, "ask", lambda *given, **options: asked.append(given[2:4]))
+    for _ in range(8):
+        append(core)
+    core.network.run(NOW)
+    assert len(asked) == 1
+    result = ProducePartitionResponse(index=0, error_code=ErrorCode.NONE, base_offset=0)
+    asked[0][0](ProduceResponse(responses=[ProduceTopicResponse(name="t", partitions=[result])]), NOW)
+    core.network.run(NOW)
+    assert len(asked) == 6
+
+
+def test_the_quick_way_takes_records_only_for_open_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    core = made(linger_ms="10", batch_size="300", buffer_memory="2000")
+    core.network.metadata.answered(shown([1]), NOW)
+    core.sender._set_identity(7, 0)
+    monkeypatch.setattr(core.network, "ask", lambda *given, **options: None)
+    assert core.append_to_open("t", b"v", None, 0) is None
+    core.try_append(ProducerRecord("t", None, b"v", (), None, 0), NOW)
+    (batch,) = core.sender.unfinished
+    assert core.append_to_open("t", b"v", None, 0) is batch
+    assert core.append_to_open("t", b"v", b"key", 5) is batch
+    assert core.append_to_open("t", b"v" * 300, None, 0) is None
+    assert core.append_to_open("other", b"v", None, 0) is None
+    assert (batch.builder.count, batch.builder.max_timestamp_ms) == (3, 5)
+    assert core.accumulator.used_bytes == batch.size_bytes - HEADER_SIZE
+    core.network.run(Now(NOW.monotonic_ms + 10, 0))
+    assert core.append_to_open("t", b"v", None, 0) is None
+    core.try_append(ProducerRecord("t", None, b"v", (), None, 0), NOW)
+    assert core.append_to_open("t", b"v", None, 0) is not None
+    core.closed = True
+    assert core.append_to_open("t", b"v", None, 0) is None
+
+
+def test_a_table_waits_for_memory() -> None:
+    core = made(batch_size="500", buffer_memory="2000", max_request_size="1000")
+    core.network.metadata.answered(shown([1]), NOW)
+    appender = core.table_appender("t", pa.table({"value": [b"x" * 100] * 100}))
+    assert appender is not None
+    assert core.append_table("t", appender, NOW)
+    assert not core.append_table("t", appender, NOW)
+    assert not appender.finished
+    assert 1500 < core.accumulator.used_bytes <= 2000
+    while not appender.finished:
+        (*_, last) = core.sender.unfinished
+        core.sender._complete(last, None)
+        assert core.append_table("t", appender, NOW)
+    assert sum(batch.builder.count for batch in appender.batches) == 100

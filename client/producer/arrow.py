@@ -1,0 +1,137 @@
+"""The rows of an Arrow table become batches, without a Python object for each row. Sans-IO."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from raylog.client.producer.accumulator import ProducerBatch
+from raylog.core.clock import Now
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.protocol.records.batch import HEADER_SIZE
+from raylog.protocol.records.builder import BatchBuilder
+from raylog.protocol.records.compression import Buffer
+from raylog.protocol.records.record_encoding import append_columns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from raylog.protocol.records.arrow_encoding import Rows
+
+    Table = pa.Table | pa.RecordBatch
+
+_INT64: Final = "q"
+
+
+class AppendedRows(NamedTuple):
+    """Rows that were appended together."""
+
+    topic: str
+    partition: int
+    base_offset: int
+    """Of the first one; -1 if the broker did not tell."""
+    record_count: int
+
+
+def appended_rows(batches: Sequence[ProducerBatch]) -> list[AppendedRows]:
+    """Where the batches were appended. Raises the KafkaError of one that was not."""
+    return [
+        AppendedRows(batch.tp.topic, batch.tp.partition, batch.metadata(0, 0).offset, batch.builder.count)
+        for whole in batches
+        for batch in _parts(whole)
+    ]
+
+
+def _parts(batch: ProducerBatch) -> Iterator[ProducerBatch]:
+    if not batch.parts:
+        yield batch
+    for _, part in batch.parts:
+        yield from _parts(part)
+
+
+class TableAppender:
+    """`step` until it is `finished`; in between there is no memory for the next batch."""
+
+    def __init__(
+        self,
+        table: Table,
+        *,
+        partition_count: int,
+        batch_bytes: int,
+        record_bytes_max: int,
+        choose: Callable[[int], int],
+    ) -> None:
+        """`choose` returns the partition for this many bytes of rows without key. Raises KafkaError for the columns."""
+        from raylog.protocol.records.arrow_encoding import rows_of
+
+        self.batches: list[ProducerBatch] = []
+        self.finished = False
+        """Whether all rows are appended."""
+        self._parts = list(rows_of(table))
+        self._partition_count = partition_count
+        self._batch_bytes = batch_bytes
+        self._record_bytes_max = record_bytes_max
+        self._choose = choose
+        self._builders: Iterator[tuple[int, BatchBuilder]] | None = None
+        self._next: tuple[int, BatchBuilder] | None = None
+
+    def step(
+        self,
+        append: Callable[[int, BatchBuilder], ProducerBatch],
+        has_room: Callable[[int], bool],
+        now: Now,
+    ) -> bool:
+        """Append batches while there is room; whether this was at least one, or all are appended.
+
+        Raises KafkaError for a partition that does not exist, and for a row that is too large.
+        """
+        count = len(self.batches)
+        if self._builders is None:
+            self._builders = self._encoded(now.wall_ms)
+        while True:
+            if self._next is None:
+                self._next = next(self._builders, None)
+            if self._next is None:
+                self.finished = True
+                return True
+            partition, builder = self._next
+            if not has_room(len(builder.body)):
+                return len(self.batches) > count
+            self._next = None
+            self.batches.append(append(partition, builder))
+
+    def _encoded(self, wall_ms: int) -> Iterator[tuple[int, BatchBuilder]]:
+        from raylog.protocol.records.arrow_encoding import by_partition
+
+        for rows in self._parts:
+            for partition, count, order in by_partition(rows, self._partition_count, lambda: self._choose(0)):
+                at = 0
+                while at < count:
+                    builder, at = self._batch(rows, order, at, count, wall_ms)
+                    chosen = self._choose(len(builder.body)) if partition is None else partition
+                    yield chosen, builder
+
+    def _batch(self, rows: Rows, order: Buffer | None, start: int, end: int, wall_ms: int) -> tuple[BatchBuilder, int]:
+        builder = BatchBuilder()
+        first = start if order is None else memoryview(order).cast("B").cast(_INT64)[start]
+        if rows.timestamps is not None:
+            wall_ms = memoryview(rows.timestamps).cast("B").cast(_INT64)[first]
+        builder.base_timestamp_ms = wall_ms
+        stopped, builder.max_timestamp_ms = append_columns(
+            builder.body,
+            start,
+            end,
+            order,
+            rows.row_count,
+            rows.keys,
+            rows.values,
+            rows.headers,
+            rows.timestamps,
+            wall_ms,
+            self._batch_bytes - HEADER_SIZE,
+        )
+        builder.count = stopped - start
+        if len(builder.body) + HEADER_SIZE > self._record_bytes_max:
+            text = f"a row needs {len(builder.body) + HEADER_SIZE} bytes, more than {self._record_bytes_max}"
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"{text} (max.request.size or buffer.memory)")
+        return builder, stopped

@@ -1,0 +1,350 @@
+/* The loops of record_encoding.py in C: see there. They keep no pointer beyond a call, and read only within the buffers
+ * that they are given.
+ */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+#include <string.h>
+
+
+static size_t varint_size(int64_t number)
+{
+    uint64_t zigzag = ((uint64_t)number << 1) ^ (uint64_t)(number >> 63);
+    size_t size = 1;
+    while (zigzag > 0x7F) {
+        zigzag >>= 7;
+        size += 1;
+    }
+    return size;
+}
+
+static uint8_t *put_varint(uint8_t *at, int64_t number)
+{
+    uint64_t zigzag = ((uint64_t)number << 1) ^ (uint64_t)(number >> 63);
+    while (zigzag > 0x7F) {
+        *at++ = (uint8_t)(zigzag | 0x80);
+        zigzag >>= 7;
+    }
+    *at++ = (uint8_t)zigzag;
+    return at;
+}
+
+typedef struct {
+    const uint8_t *data; /* NULL: null */
+    Py_ssize_t size;
+} Field;
+
+static size_t field_size(Field field)
+{
+    return field.data == NULL ? 1 : varint_size(field.size) + (size_t)field.size;
+}
+
+static uint8_t *put_field(uint8_t *at, Field field)
+{
+    if (field.data == NULL) {
+        *at++ = 1;
+        return at;
+    }
+    at = put_varint(at, field.size);
+    memcpy(at, field.data, (size_t)field.size);
+    return at + field.size;
+}
+
+/* The size of a record without its length, and the record at `at`. `tail` are its encoded headers. */
+static size_t record_size(int64_t timestamp_delta, int64_t offset_delta, Field key, Field value, Field tail)
+{
+    return 1 + varint_size(timestamp_delta) + varint_size(offset_delta) + field_size(key) + field_size(value) +
+           (tail.size == 0 ? 1 : (size_t)tail.size);
+}
+
+static uint8_t *put_record(uint8_t *at, size_t size, int64_t timestamp_delta, int64_t offset_delta, Field key, Field value,
+                           Field tail)
+{
+    at = put_varint(at, (int64_t)size);
+    *at++ = 0;
+    at = put_varint(at, timestamp_delta);
+    at = put_varint(at, offset_delta);
+    at = put_field(at, key);
+    at = put_field(at, value);
+    if (tail.size == 0) {
+        *at++ = 0;
+        return at;
+    }
+    memcpy(at, tail.data, (size_t)tail.size);
+    return at + tail.size;
+}
+
+/* `view` is held for anything but bytes and None. */
+static int as_field(PyObject *object, Field *field, Py_buffer *view)
+{
+    static const uint8_t empty[1] = {0};
+    field->data = NULL;
+    field->size = 0;
+    if (object == Py_None)
+        return 0;
+    if (PyBytes_Check(object)) {
+        field->size = PyBytes_GET_SIZE(object);
+        field->data = (const uint8_t *)PyBytes_AS_STRING(object);
+        return 0;
+    }
+    if (PyObject_GetBuffer(object, view, PyBUF_SIMPLE) < 0)
+        return -1;
+    field->size = view->len;
+    field->data = view->len ? view->buf : empty;
+    return 0;
+}
+
+static PyObject *append_record(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    Field fields[3];
+    Py_buffer views[3] = {{0}, {0}, {0}};
+    PyObject *result = NULL;
+
+    (void)module;
+    if (count != 6 || !PyByteArray_Check(arguments[0])) {
+        PyErr_SetString(PyExc_TypeError, "append_record(bytearray, timestamp_delta, offset_delta, key, value, headers)");
+        return NULL;
+    }
+    PyObject *body = arguments[0];
+    const int64_t timestamp_delta = PyLong_AsLongLong(arguments[1]);
+    const int64_t offset_delta = PyLong_AsLongLong(arguments[2]);
+    if (PyErr_Occurred())
+        return NULL;
+    for (int index = 0; index < 3; index++)
+        if (as_field(arguments[3 + index], &fields[index], &views[index]))
+            goto done;
+    const size_t size = record_size(timestamp_delta, offset_delta, fields[0], fields[1], fields[2]);
+    const Py_ssize_t before = PyByteArray_GET_SIZE(body);
+    if (size > INT32_MAX) {
+        PyErr_SetString(PyExc_OverflowError, "the record is larger than 2 GiB");
+        goto done;
+    }
+    if (PyByteArray_Resize(body, before + (Py_ssize_t)(size + varint_size((int64_t)size))) < 0)
+        goto done;
+    put_record((uint8_t *)PyByteArray_AS_STRING(body) + before, size, timestamp_delta, offset_delta, fields[0], fields[1],
+               fields[2]);
+    result = Py_NewRef(Py_None);
+done:
+    for (int index = 0; index < 3; index++)
+        if (views[index].obj != NULL)
+            PyBuffer_Release(&views[index]);
+    return result;
+}
+
+static uint32_t hash_of(const uint8_t *data, Py_ssize_t size)
+{
+    const uint32_t multiplier = 0x5BD1E995;
+    uint32_t hashed = 0x9747B28C ^ (uint32_t)size;
+    Py_ssize_t at = 0;
+    for (; at + 4 <= size; at += 4) {
+        uint32_t word =
+            (uint32_t)data[at] | (uint32_t)data[at + 1] << 8 | (uint32_t)data[at + 2] << 16 | (uint32_t)data[at + 3] << 24;
+        word *= multiplier;
+        word = (word ^ word >> 24) * multiplier;
+        hashed = (hashed * multiplier) ^ word;
+    }
+    if (at < size) {
+        uint32_t word = 0;
+        for (Py_ssize_t index = size - 1; index >= at; index--)
+            word = word << 8 | data[index];
+        hashed = (hashed ^ word) * multiplier;
+    }
+    hashed = (hashed ^ hashed >> 13) * multiplier;
+    return hashed ^ hashed >> 15;
+}
+
+static PyObject *murmur2(PyObject *module, PyObject *data)
+{
+    Py_buffer view;
+
+    (void)module;
+    if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0)
+        return NULL;
+    const uint32_t hashed = hash_of(view.buf, view.len);
+    PyBuffer_Release(&view);
+    return PyLong_FromUnsignedLong(hashed);
+}
+
+/* A column of bytes: Arrow's validity bits, offsets of 4 or 8 bytes or a fixed width, and the data. */
+typedef struct {
+    Py_buffer validity, offsets, data;
+    Py_ssize_t first; /* the row of the arrays at which the column begins */
+    Py_ssize_t width; /* 4 or 8: that of an offset; below 0: that of a value, negated */
+} Column;
+
+static void release(Column *column)
+{
+    PyBuffer_Release(&column->validity);
+    PyBuffer_Release(&column->offsets);
+    PyBuffer_Release(&column->data);
+}
+
+/* `given` is None, for nulls only, or (validity or None, offsets or None, data, first, width). */
+static int as_column(PyObject *given, Column *column, Py_ssize_t rows)
+{
+    memset(column, 0, sizeof *column);
+    if (given == Py_None)
+        return 0;
+    if (!PyArg_ParseTuple(given, "z*z*z*nn", &column->validity, &column->offsets, &column->data, &column->first,
+                          &column->width)) {
+        memset(column, 0, sizeof *column);
+        return -1;
+    }
+    const Py_ssize_t end = column->first + rows;
+    if (column->first < 0 || rows < 0 || (column->validity.buf && column->validity.len < (end + 7) / 8) ||
+        (column->width > 0 && column->width != 4 && column->width != 8) ||
+        (column->width > 0 && column->offsets.len < (end + 1) * column->width) ||
+        (column->width < 0 && column->data.len < end * -column->width)) {
+        PyErr_SetString(PyExc_ValueError, "a buffer of the column is too short");
+        release(column);
+        return -1;
+    }
+    return 0;
+}
+
+/* -1 for offsets that do not lie within the data. */
+static int field_at(const Column *column, Py_ssize_t row, Field *field)
+{
+    static const uint8_t empty[1] = {0};
+    row += column->first;
+    field->data = NULL;
+    field->size = 0;
+    if (column->width == 0 || (column->validity.buf && !(((const uint8_t *)column->validity.buf)[row >> 3] >> (row & 7) & 1)))
+        return 0;
+    int64_t begin, end;
+    if (column->width == 4) {
+        begin = ((const int32_t *)column->offsets.buf)[row];
+        end = ((const int32_t *)column->offsets.buf)[row + 1];
+    } else if (column->width == 8) {
+        begin = ((const int64_t *)column->offsets.buf)[row];
+        end = ((const int64_t *)column->offsets.buf)[row + 1];
+    } else {
+        begin = row * -column->width;
+        end = begin - column->width;
+    }
+    if (begin < 0 || end < begin || end > column->data.len)
+        return -1;
+    field->size = (Py_ssize_t)(end - begin);
+    field->data = field->size ? (const uint8_t *)column->data.buf + begin : empty;
+    return 0;
+}
+
+/* append_columns(body, start, end, order, rows, keys, values, tails, timestamps, base_timestamp, bytes_max)
+ * -> (next, largest timestamp): see record_encoding.append_columns.
+ */
+static PyObject *append_columns(PyObject *module, PyObject *arguments)
+{
+    PyObject *body, *given_keys, *given_values, *given_tails;
+    Py_ssize_t start, end, rows, bytes_max;
+    Py_buffer order, timestamps;
+    long long base_timestamp;
+    Column keys, values, tails;
+    const char *wrong = NULL;
+
+    (void)module;
+    if (!PyArg_ParseTuple(arguments, "O!nnz*nOOOz*Ln", &PyByteArray_Type, &body, &start, &end, &order, &rows, &given_keys,
+                          &given_values, &given_tails, &timestamps, &base_timestamp, &bytes_max))
+        return NULL;
+    PyObject *result = NULL;
+    if (as_column(given_keys, &keys, rows))
+        goto no_keys;
+    if (as_column(given_values, &values, rows))
+        goto no_values;
+    if (as_column(given_tails, &tails, rows))
+        goto no_tails;
+    if (start < 0 || end < start || (order.buf ? order.len / 8 < end : rows < end) ||
+        (timestamps.buf && timestamps.len / 8 < rows)) {
+        PyErr_SetString(PyExc_ValueError, "the rows are not within the columns");
+        goto done;
+    }
+    int64_t largest = INT64_MIN;
+    Py_ssize_t at = start, used = PyByteArray_GET_SIZE(body);
+    Py_ssize_t room = used;
+    for (; at < end; at++) {
+        const Py_ssize_t row = order.buf ? (Py_ssize_t)((const int64_t *)order.buf)[at] : at;
+        Field key, value, tail;
+        if (row < 0 || row >= rows || field_at(&keys, row, &key) || field_at(&values, row, &value) ||
+            field_at(&tails, row, &tail)) {
+            wrong = "a row or an offset is not within its column";
+            break;
+        }
+        const int64_t timestamp = timestamps.buf ? ((const int64_t *)timestamps.buf)[row] : base_timestamp;
+        const int64_t delta = (int64_t)((uint64_t)timestamp - (uint64_t)base_timestamp);
+        const size_t size = record_size(delta, at - start, key, value, tail);
+        const Py_ssize_t needed = (Py_ssize_t)(size + varint_size((int64_t)size));
+        if (size > INT32_MAX || (at > start && used + needed > bytes_max))
+            break;
+        if (used + needed > room) {
+            room = used + needed > bytes_max ? used + needed : bytes_max;
+            if (PyByteArray_Resize(body, room) < 0)
+                goto done;
+        }
+        put_record((uint8_t *)PyByteArray_AS_STRING(body) + used, size, delta, at - start, key, value, tail);
+        used += needed;
+        if (timestamp > largest)
+            largest = timestamp;
+    }
+    if (PyByteArray_Resize(body, used) < 0)
+        goto done;
+    if (wrong != NULL)
+        PyErr_SetString(PyExc_ValueError, wrong);
+    else
+        result = Py_BuildValue("nL", at, (long long)largest);
+done:
+    release(&tails);
+no_tails:
+    release(&values);
+no_values:
+    release(&keys);
+no_keys:
+    PyBuffer_Release(&order);
+    PyBuffer_Release(&timestamps);
+    return result;
+}
+
+/* partitions_of(keys, rows, count, out): the partition of each key, as int64 in the writable buffer `out`; -1 for null. */
+static PyObject *partitions_of(PyObject *module, PyObject *arguments)
+{
+    PyObject *given;
+    Py_ssize_t rows, count;
+    Py_buffer out;
+    Column keys;
+
+    (void)module;
+    if (!PyArg_ParseTuple(arguments, "Onnw*", &given, &rows, &count, &out))
+        return NULL;
+    if (as_column(given, &keys, rows)) {
+        PyBuffer_Release(&out);
+        return NULL;
+    }
+    int bad = count < 1 || out.len / 8 < rows;
+    for (Py_ssize_t row = 0; row < rows && !bad; row++) {
+        Field key;
+        bad = field_at(&keys, row, &key);
+        if (!bad)
+            ((int64_t *)out.buf)[row] =
+                key.data == NULL ? -1 : (int64_t)((hash_of(key.data, key.size) & 0x7FFFFFFF) % (uint64_t)count);
+    }
+    release(&keys);
+    PyBuffer_Release(&out);
+    if (bad) {
+        PyErr_SetString(PyExc_ValueError, "a row or an offset is not within its column");
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef functions[] = {
+    {"append_record", (PyCFunction)(void (*)(void))append_record, METH_FASTCALL, "see record_encoding.append_record"},
+    {"murmur2", murmur2, METH_O, "murmur2(data) -> hash: see record_encoding.murmur2"},
+    {"append_columns", append_columns, METH_VARARGS, "see record_encoding.append_columns"},
+    {"partitions_of", partitions_of, METH_VARARGS, "see record_encoding.partitions_of"},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_encoding", NULL, 0, functions, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__encoding(void)
+{
+    return PyModuleDef_Init(&definition);
+}
