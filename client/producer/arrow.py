@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from raylog.client.producer.accumulator import ProducerBatch
 from raylog.core.clock import Now
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from raylog.protocol.records.arrow_encoding import Rows
 
-    Table = pa.Table | pa.RecordBatch
+    Table: TypeAlias = pa.Table | pa.RecordBatch
 
 _INT64: Final = "q"
 
