@@ -49,8 +49,8 @@ class Progress(NamedTuple):
 
     acknowledged: list[int]
     """Records of each partition."""
-    worst_ms: int
-    """The longest that a record waited for its acknowledgement, of those acknowledged since the last line."""
+    worst_ms: list[int]
+    """The longest that a record of each partition waited for its acknowledgement, of those since the last line."""
     errors: int
 
 
@@ -61,8 +61,8 @@ class Load:
         self._ledger = path
         command = [*prefix, sys.executable, "-m", "tests.operators.load", bootstrap_servers, topic, str(path)]
         self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self._progress = Progress([0] * PARTITIONS, 0, 0)
-        self._worst_ms = 0
+        self._progress = Progress([0] * PARTITIONS, [0] * PARTITIONS, 0)
+        self._worst_ms = [0] * PARTITIONS
         self._thread = threading.Thread(target=self._follow, daemon=True)
         self._thread.start()
 
@@ -78,7 +78,11 @@ class Load:
 
     def take_worst_ms(self) -> int:
         """The longest that a record waited for its acknowledgement, since the last call."""
-        worst, self._worst_ms = self._worst_ms, 0
+        return max(self.take_each_worst_ms())
+
+    def take_each_worst_ms(self) -> list[int]:
+        """The same of each partition."""
+        worst, self._worst_ms = self._worst_ms, [0] * PARTITIONS
         return worst
 
     def finish(self) -> Ledger:
@@ -104,7 +108,7 @@ class Load:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             self._progress = Progress(*json.loads(line))
-            self._worst_ms = max(self._worst_ms, self._progress.worst_ms)
+            self._worst_ms = list(map(max, self._worst_ms, self._progress.worst_ms))
 
     def _close(self) -> None:
         self._thread.join()
@@ -263,7 +267,7 @@ def _main() -> int:
             if time.monotonic() - printed > 0.1:
                 printed = time.monotonic()
                 counts = [len(load.acknowledged) for load in loads]
-                _print(Progress(counts, max(load.worst_ms for load in loads), sum(len(load.errors) for load in loads)))
+                _print(Progress(counts, [load.worst_ms for load in loads], sum(len(load.errors) for load in loads)))
                 for load in loads:
                     load.worst_ms = 0
         left = [load.producer.flush(HANG_SECONDS) for load in loads]

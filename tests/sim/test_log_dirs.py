@@ -132,6 +132,29 @@ def test_a_failed_directory_moves_only_its_replicas(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
+def test_power_cuts_while_a_directory_fails_lose_nothing(seed: int) -> None:
+    """Of the broker whose directory fails, before it fails, while that is noticed, or when it is mounted again."""
+    run = Run(2000 + seed, power_cuts=True)
+    rng = run.world.rng
+    run.pass_time(rng.randint(1000, 2000))
+    host = rng.choice(run.cluster.brokers)
+    path = rng.choice(DIRS)
+    host.disk.rename(path, "/unmounted")
+    host.disk.fsync_dir("/")
+    host.disk.arm(kill_at_op=rng.randint(1, 100))
+    run.pass_time(rng.randint(100, NOTICED_MS))
+    host.kill(power_cut=True)
+    run.pass_time(rng.randint(0, NOTICED_MS))
+    host.kill(power_cut=True)
+    host.disk.rename("/unmounted", path)
+    host.disk.fsync_dir("/")
+    host.disk.arm(kill_at_op=rng.randint(1, 100))
+    run.pass_time(rng.randint(100, NOTICED_MS))
+    host.disk.arm(kill_at_op=None)
+    run.finish()
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
 def test_replicas_are_moved_under_load_and_kills(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(future_log, "COPY_BYTES", 2000)
     run = Run(1000 + seed, power_cuts=seed % 2 == 1)

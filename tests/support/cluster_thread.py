@@ -19,6 +19,7 @@ import uvloop
 from raylog.broker.broker import Broker
 from raylog.broker.listeners import plan_listeners
 from raylog.broker.server import BrokerServer
+from raylog.config.log import log_dir_settings
 from raylog.config.network import SocketOptions
 from raylog.controller.controller import Controller
 from raylog.core.config import Configs
@@ -97,7 +98,8 @@ def cluster_thread(
 ) -> Iterator[RunningCluster]:
     """A cluster with its log directories in `path`, on free ports of 127.0.0.1; stopped cleanly when the block ends.
 
-    `racks[i]` is the rack of broker i; `secret` is the cluster's, a new one by default.
+    With `log.dirs` there is one broker, which uses them. `racks[i]` is the rack of broker i; `secret` is the
+    cluster's, a new one by default.
 
     An invariant violation while it runs is raised at the end of the block.
     """
@@ -141,7 +143,7 @@ def cluster_thread(
             identity(broker_id),
             configs_on(racks[broker_id] if racks else None),
             RealDisk(),
-            [str(path / f"broker-{broker_id}")],
+            log_dir_settings(configs).paths or [str(path / f"broker-{broker_id}")],
             new_id=uuid4,
             new_nonce=secrets.token_bytes,
             now=now(),
