@@ -22,11 +22,11 @@ def cluster_id_of(bootstrap_servers: str) -> str:
     return cluster_id
 
 
-def write(bootstrap_servers: str, topic: str, values: Sequence[bytes]) -> None:
-    """To partition 0, acknowledged."""
+def write(bootstrap_servers: str, topic: str, values: Sequence[bytes], partition: int = 0) -> None:
+    """Acknowledged when it returns."""
     producer = Producer({"bootstrap.servers": bootstrap_servers})
     for value in values:
-        producer.produce(topic, value, partition=0)
+        producer.produce(topic, value, partition=partition)
     assert producer.flush(ANSWER_SECONDS) == 0
 
 

@@ -80,16 +80,24 @@ class TestStartAndStop:
         assert not answers(cluster.bootstrap_servers)
         assert temporary_dirs("mishap") == []
 
-    def test_a_data_dir_is_kept_and_used_again(self, tmp_path: Path) -> None:
+    def test_data_dirs_are_kept_and_used_again(self, tmp_path: Path) -> None:
+        """Each of the three has one of the partitions."""
+        data_dirs = [str(tmp_path / f"disk-{number}") for number in range(3)]
         cluster_ids = set()
         values: list[bytes] = []
-        for _ in range(2):
-            with raylog.start("kept", data_dir=str(tmp_path / "data")) as cluster:
+        for run in range(2):
+            with raylog.start("kept", data_dir=data_dirs) as cluster:
                 cluster_ids.add(cluster_id_of(cluster.bootstrap_servers))
-                write(cluster.bootstrap_servers, "t", [b"%d" % len(values)])
-                values.append(b"%d" % len(values))
-                assert read(cluster.bootstrap_servers, "t") == list(enumerate(values))
+                if run == 0:
+                    create_topic(cluster.bootstrap_servers, "t", partitions=3)
+                for partition in range(3):
+                    write(cluster.bootstrap_servers, "t", [b"%d" % run], partition=partition)
+                values.append(b"%d" % run)
+                for partition in range(3):
+                    found = read(cluster.bootstrap_servers, "t", partition=partition)
+                    assert found == list(enumerate(values))
         assert len(cluster_ids) == 1
+        assert [len(glob.glob(f"{path}/broker-0/t-*")) for path in data_dirs] == [1, 1, 1]
         assert temporary_dirs("kept") == []
 
     def test_port_and_configuration_are_applied(self) -> None:
