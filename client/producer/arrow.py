@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from raylog.client.producer.accumulator import ProducerBatch
-from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.protocol.records.batch import HEADER_SIZE
 from raylog.protocol.records.builder import BatchBuilder
@@ -50,7 +49,7 @@ def _parts(batch: ProducerBatch) -> Iterator[ProducerBatch]:
 
 
 class TableAppender:
-    """`step` until it is `finished`; in between there is no memory for the next batch."""
+    """In turn `encode_next`, which may run beside the connections, and `append`, until it is `finished`."""
 
     def __init__(
         self,
@@ -75,30 +74,23 @@ class TableAppender:
         self._builders: Iterator[tuple[int, BatchBuilder]] | None = None
         self._next: tuple[int, BatchBuilder] | None = None
 
-    def step(
-        self,
-        append: Callable[[int, BatchBuilder], ProducerBatch],
-        has_room: Callable[[int], bool],
-        now: Now,
-    ) -> bool:
-        """Append batches while there is room; whether this was at least one, or all are appended.
-
-        Raises KafkaError for a partition that does not exist, and for a row that is too large.
-        """
-        count = len(self.batches)
+    def encode_next(self, wall_ms: int) -> None:
+        """Raises KafkaError for a partition that does not exist, and for a row that is too large."""
         if self._builders is None:
-            self._builders = self._encoded(now.wall_ms)
-        while True:
-            if self._next is None:
-                self._next = next(self._builders, None)
-            if self._next is None:
-                self.finished = True
-                return True
-            partition, builder = self._next
-            if not has_room(len(builder.body)):
-                return len(self.batches) > count
-            self._next = None
-            self.batches.append(append(partition, builder))
+            self._builders = self._encoded(wall_ms)
+        if self._next is None:
+            self._next = next(self._builders, None)
+        self.finished = self._next is None
+
+    def append(self, append: Callable[[int, BatchBuilder], ProducerBatch], has_room: Callable[[int], bool]) -> bool:
+        """Append the encoded batch; False if there is no memory for it."""
+        assert self._next is not None
+        partition, builder = self._next
+        if not has_room(len(builder.body)):
+            return False
+        self._next = None
+        self.batches.append(append(partition, builder))
+        return True
 
     def _encoded(self, wall_ms: int) -> Iterator[tuple[int, BatchBuilder]]:
         from raylog.protocol.records.arrow_encoding import by_partition

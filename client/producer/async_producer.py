@@ -217,10 +217,12 @@ class AsyncProducer:
         await self._until(known, topic)
         assert appender is not None
         made = appender
+        made.encode_next(now().wall_ms)
         while not made.finished:
             await self._until(lambda: self._core.append_table(topic, made, now()), topic)
             self._poke()
             await asyncio.sleep(0)
+            made.encode_next(now().wall_ms)
         return AsyncTableDelivery(made.batches, self._ends)
 
     def metrics(self) -> dict[str, float]:

@@ -162,7 +162,7 @@ class ProducerCore:
         )
 
     def append_table(self, topic: str, appender: TableAppender, now: Now) -> bool:
-        """Append what there is memory for; whether this was anything, or the end. Raises KafkaError as `try_append`."""
+        """Append its encoded batch; False if there is no memory for it. Raises KafkaError as `try_append`."""
         self._check_open()
 
         def append(partition: int, builder: BatchBuilder) -> ProducerBatch:
@@ -171,7 +171,7 @@ class ProducerCore:
                 self.sender.transactions.add(tp)
             return self.accumulator.append_batch(tp, builder, now.monotonic_ms)
 
-        return appender.step(append, self.accumulator.has_room, now)
+        return appender.append(append, self.accumulator.has_room)
 
     def _check_open(self) -> None:
         if self.closed:

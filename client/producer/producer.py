@@ -260,12 +260,15 @@ class Producer:
 
         with self._changed:
             self._until(known, topic)
-            assert appender is not None
-            made = appender
-            while not made.finished:
+        assert appender is not None
+        made = appender
+        made.encode_next(now().wall_ms)
+        while not made.finished:
+            with self._changed:
                 self._until(lambda: self._core.append_table(topic, made, now()), topic)
                 self._loop.poke_threadsafe()
-            return TableDelivery(made.batches, self._changed)
+            made.encode_next(now().wall_ms)
+        return TableDelivery(made.batches, self._changed)
 
     def metrics(self) -> dict[str, float]:
         """What the producer has done and holds, under the names of Kafka's producer metrics; times in milliseconds."""

@@ -7,7 +7,7 @@
 #include <string.h>
 
 
-static size_t varint_size(int64_t number)
+static inline size_t varint_size(int64_t number)
 {
     uint64_t zigzag = ((uint64_t)number << 1) ^ (uint64_t)(number >> 63);
     size_t size = 1;
@@ -18,7 +18,7 @@ static size_t varint_size(int64_t number)
     return size;
 }
 
-static uint8_t *put_varint(uint8_t *at, int64_t number)
+static inline uint8_t *put_varint(uint8_t *at, int64_t number)
 {
     uint64_t zigzag = ((uint64_t)number << 1) ^ (uint64_t)(number >> 63);
     while (zigzag > 0x7F) {
@@ -34,12 +34,12 @@ typedef struct {
     Py_ssize_t size;
 } Field;
 
-static size_t field_size(Field field)
+static inline size_t field_size(Field field)
 {
     return field.data == NULL ? 1 : varint_size(field.size) + (size_t)field.size;
 }
 
-static uint8_t *put_field(uint8_t *at, Field field)
+static inline uint8_t *put_field(uint8_t *at, Field field)
 {
     if (field.data == NULL) {
         *at++ = 1;
@@ -51,13 +51,13 @@ static uint8_t *put_field(uint8_t *at, Field field)
 }
 
 /* The size of a record without its length, and the record at `at`. `tail` are its encoded headers. */
-static size_t record_size(int64_t timestamp_delta, int64_t offset_delta, Field key, Field value, Field tail)
+static inline size_t record_size(int64_t timestamp_delta, int64_t offset_delta, Field key, Field value, Field tail)
 {
     return 1 + varint_size(timestamp_delta) + varint_size(offset_delta) + field_size(key) + field_size(value) +
            (tail.size == 0 ? 1 : (size_t)tail.size);
 }
 
-static uint8_t *put_record(uint8_t *at, size_t size, int64_t timestamp_delta, int64_t offset_delta, Field key, Field value,
+static inline uint8_t *put_record(uint8_t *at, size_t size, int64_t timestamp_delta, int64_t offset_delta, Field key, Field value,
                            Field tail)
 {
     at = put_varint(at, (int64_t)size);
@@ -203,7 +203,7 @@ static int as_column(PyObject *given, Column *column, Py_ssize_t rows)
 }
 
 /* -1 for offsets that do not lie within the data. */
-static int field_at(const Column *column, Py_ssize_t row, Field *field)
+static inline int field_at(const Column *column, Py_ssize_t row, Field *field)
 {
     static const uint8_t empty[1] = {0};
     row += column->first;
@@ -229,6 +229,63 @@ static int field_at(const Column *column, Py_ssize_t row, Field *field)
     return 0;
 }
 
+typedef struct {
+    const Column *keys, *values, *tails;
+    const int64_t *order, *timestamps;
+    Py_ssize_t rows;
+    int64_t base_timestamp;
+    Py_ssize_t at; /* the next row */
+    int64_t largest;
+    Py_ssize_t used;
+} Batch;
+
+typedef struct {
+    Field key, value, tail;
+    int64_t timestamp, delta;
+    size_t size;
+} Row;
+
+/* Returns -1 for rows and offsets that do not exist, and for 2 GiB and more. */
+static inline int read_row(const Batch *batch, Py_ssize_t at, Py_ssize_t start, Row *row)
+{
+    const Py_ssize_t number = batch->order ? (Py_ssize_t)batch->order[at] : at;
+    if (number < 0 || number >= batch->rows || field_at(batch->keys, number, &row->key) ||
+        field_at(batch->values, number, &row->value) || field_at(batch->tails, number, &row->tail))
+        return -1;
+    row->timestamp = batch->timestamps ? batch->timestamps[number] : batch->base_timestamp;
+    row->delta = (int64_t)((uint64_t)row->timestamp - (uint64_t)batch->base_timestamp);
+    row->size = record_size(row->delta, at - start, row->key, row->value, row->tail);
+    return row->size > INT32_MAX ? -1 : 0;
+}
+
+static int batch_row_size(const Batch *batch, Py_ssize_t at, Py_ssize_t *size)
+{
+    Row row;
+    if (read_row(batch, at, at, &row))
+        return -1;
+    *size = (Py_ssize_t)(row.size + varint_size((int64_t)row.size));
+    return 0;
+}
+
+/* Writes rows from `batch->at` on while they fit; returns whether one is wrong. */
+static int encode_rows(Batch *batch, uint8_t *data, Py_ssize_t end, Py_ssize_t room)
+{
+    const Py_ssize_t start = batch->at;
+    for (; batch->at < end; batch->at++) {
+        Row row;
+        if (read_row(batch, batch->at, start, &row))
+            return 1;
+        const Py_ssize_t needed = (Py_ssize_t)(row.size + varint_size((int64_t)row.size));
+        if (batch->used + needed > room)
+            return 0;
+        put_record(data + batch->used, row.size, row.delta, batch->at - start, row.key, row.value, row.tail);
+        batch->used += needed;
+        if (row.timestamp > batch->largest)
+            batch->largest = row.timestamp;
+    }
+    return 0;
+}
+
 /* append_columns(body, start, end, order, rows, keys, values, tails, timestamps, base_timestamp, bytes_max)
  * -> (next, largest timestamp): see record_encoding.append_columns.
  */
@@ -239,7 +296,7 @@ static PyObject *append_columns(PyObject *module, PyObject *arguments)
     Py_buffer order, timestamps;
     long long base_timestamp;
     Column keys, values, tails;
-    const char *wrong = NULL;
+    int wrong = 0;
 
     (void)module;
     if (!PyArg_ParseTuple(arguments, "O!nnz*nOOOz*Ln", &PyByteArray_Type, &body, &start, &end, &order, &rows, &given_keys,
@@ -257,39 +314,29 @@ static PyObject *append_columns(PyObject *module, PyObject *arguments)
         PyErr_SetString(PyExc_ValueError, "the rows are not within the columns");
         goto done;
     }
-    int64_t largest = INT64_MIN;
-    Py_ssize_t at = start, used = PyByteArray_GET_SIZE(body);
-    Py_ssize_t room = used;
-    for (; at < end; at++) {
-        const Py_ssize_t row = order.buf ? (Py_ssize_t)((const int64_t *)order.buf)[at] : at;
-        Field key, value, tail;
-        if (row < 0 || row >= rows || field_at(&keys, row, &key) || field_at(&values, row, &value) ||
-            field_at(&tails, row, &tail)) {
-            wrong = "a row or an offset is not within its column";
-            break;
-        }
-        const int64_t timestamp = timestamps.buf ? ((const int64_t *)timestamps.buf)[row] : base_timestamp;
-        const int64_t delta = (int64_t)((uint64_t)timestamp - (uint64_t)base_timestamp);
-        const size_t size = record_size(delta, at - start, key, value, tail);
-        const Py_ssize_t needed = (Py_ssize_t)(size + varint_size((int64_t)size));
-        if (size > INT32_MAX || (at > start && used + needed > bytes_max))
-            break;
-        if (used + needed > room) {
-            room = used + needed > bytes_max ? used + needed : bytes_max;
-            if (PyByteArray_Resize(body, room) < 0)
-                goto done;
-        }
-        put_record((uint8_t *)PyByteArray_AS_STRING(body) + used, size, delta, at - start, key, value, tail);
-        used += needed;
-        if (timestamp > largest)
-            largest = timestamp;
+    const Py_ssize_t before = PyByteArray_GET_SIZE(body);
+    Batch batch = {&keys, &values, &tails, order.buf, timestamps.buf, rows, base_timestamp, start, INT64_MIN, before};
+    Py_ssize_t room = before;
+    if (start < end && batch_row_size(&batch, start, &room) < 0) {
+        wrong = 1;
+    } else {
+        room = before + room > bytes_max ? before + room : bytes_max; /* the first row in any case */
+        if (PyByteArray_Resize(body, room) < 0)
+            goto done;
+        Py_buffer view; /* keeps the body where it is while others run */
+        if (PyObject_GetBuffer((PyObject *)body, &view, PyBUF_WRITABLE) < 0)
+            goto done;
+        Py_BEGIN_ALLOW_THREADS
+        wrong = encode_rows(&batch, view.buf, end, room);
+        Py_END_ALLOW_THREADS
+        PyBuffer_Release(&view);
+        if (PyByteArray_Resize(body, batch.used) < 0)
+            goto done;
     }
-    if (PyByteArray_Resize(body, used) < 0)
-        goto done;
-    if (wrong != NULL)
-        PyErr_SetString(PyExc_ValueError, wrong);
+    if (wrong)
+        PyErr_SetString(PyExc_ValueError, "a row or an offset is not within its column");
     else
-        result = Py_BuildValue("nL", at, (long long)largest);
+        result = Py_BuildValue("nL", batch.at, (long long)batch.largest);
 done:
     release(&tails);
 no_tails:

@@ -111,12 +111,14 @@ def test_a_table_waits_for_memory() -> None:
     core.network.metadata.answered(shown([1]), NOW)
     appender = core.table_appender("t", pa.table({"value": [b"x" * 100] * 100}))
     assert appender is not None
-    assert core.append_table("t", appender, NOW)
-    assert not core.append_table("t", appender, NOW)
+    appender.encode_next(0)
+    while core.append_table("t", appender, NOW):
+        appender.encode_next(0)
     assert not appender.finished
     assert 1500 < core.accumulator.used_bytes <= 2000
     while not appender.finished:
         (*_, last) = core.sender.unfinished
         core.sender._complete(last, None)
         assert core.append_table("t", appender, NOW)
+        appender.encode_next(0)
     assert sum(batch.builder.count for batch in appender.batches) == 100
