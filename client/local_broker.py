@@ -6,7 +6,7 @@ import os
 import select
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from pathlib import Path
 from typing import Final, Self, TypeVar
 
@@ -192,7 +192,6 @@ class LocalBroker:
 
         `unless` is checked once more after the notification is armed.
         """
-        assert self._socket is not None
         assert self._sleeper is not None
         self._sleeper.arm()
         try:
@@ -200,7 +199,25 @@ class LocalBroker:
             woken = self._poller.poll(milliseconds)
         finally:
             self._sleeper.disarm()
-        if any(descriptor == self._socket.fileno() for descriptor, _ in woken):
+        self.notice_end({descriptor for descriptor, _ in woken})
+
+    def arm(self) -> tuple[int, int]:
+        """Two descriptors that are readable after a notification, or after the end of the connection.
+
+        `disarm` and `notice_end` follow.
+        """
+        assert self._socket is not None
+        assert self._sleeper is not None
+        self._sleeper.arm()
+        return self._socket.fileno(), self._sleeper.fileno()
+
+    def disarm(self) -> None:
+        if self._sleeper is not None:
+            self._sleeper.disarm()
+
+    def notice_end(self, woken: Set[int]) -> None:
+        """`woken` are the descriptors that were found readable."""
+        if self._socket is not None and self._socket.fileno() in woken:
             self.disconnect()  # the broker sends nothing unrequested, so this is the end of the connection
 
     def _lost(self, reason: Exception) -> KafkaError:

@@ -120,7 +120,7 @@ class LocalPartitionReader:
             if chunk is not None:
                 return chunk
             remaining = max(deadline - time.monotonic(), 0.0)
-            self._broker.sleep(remaining, unless=partial(self._differs_from, page))
+            self._broker.sleep(remaining, unless=partial(self.has_changed, page))
             if not remaining and self._broker.connected:
                 return None
 
@@ -157,7 +157,8 @@ class LocalPartitionReader:
         self._forget()
         self._log.close()
 
-    def _differs_from(self, page: PageSnapshot) -> bool:
+    def has_changed(self, page: PageSnapshot | None) -> bool:
+        """Whether there may be something new since this was the shared page."""
         return self._snapshot() != page
 
     def _snapshot(self) -> PageSnapshot | None:

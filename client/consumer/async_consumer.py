@@ -19,11 +19,13 @@ from raylog.client.consumer.assignors import Assignor
 from raylog.client.consumer.calls import ConsumerCalls, Offsets, Partition, committed_offsets
 from raylog.client.consumer.consumer import CLOSE_SECONDS
 from raylog.client.consumer.group_member import Change
+from raylog.client.consumer.local_files import LocalFiles, read_files
 from raylog.client.consumer.offset_lookup import OffsetAndTimestamp
 from raylog.client.consumer.records import ConsumerRecord, Deserializer
 from raylog.client.consumer.subscription import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from raylog.client.errors import ClientClosedError
 from raylog.client.group_offsets import OffsetAndMetadata
+from raylog.client.local_broker import SLEEP_SECONDS_MAX
 from raylog.client.network_loop import NetworkLoop
 from raylog.core.ids import TopicPartition
 from raylog.transport.system_time import now
@@ -44,11 +46,13 @@ class AsyncConsumer(ConsumerCalls):
         key_deserializer: Deserializer | None = None,
         value_deserializer: Deserializer | None = None,
         assignors: Iterable[Assignor] | None = None,
+        mapped: bool = True,
         **settings: Any,
     ) -> None:
         """As `Consumer`. Raises ConfigError, and RuntimeError outside of a running loop."""
         self._asyncio_loop = asyncio.get_running_loop()
         dialer = self._configure(config, settings, random.Random(), key_deserializer, value_deserializer, assignors)
+        self._files = LocalFiles(dialer.user, self._core.settings, enabled=mapped)
         self._lock = nullcontext()
         self._waiters: list[asyncio.Future[None]] = []
         self._loop = NetworkLoop(
@@ -81,8 +85,10 @@ class AsyncConsumer(ConsumerCalls):
                     core.raise_error()
                     if taken := core.take(count):
                         return self._deserializers.records(taken, self.seek)
+                    if read_files(core, self._files, now(), lambda call: call()):
+                        continue
                     self._poke()
-                    await self._event()
+                    await self._event_or_news()
         except TimeoutError:
             return []
         finally:
@@ -169,6 +175,7 @@ class AsyncConsumer(ConsumerCalls):
             self._core.closed = True
             self._core.abandon(ClientClosedError("the consumer was closed"))
             self._loop.close()
+            self._files.close()
             self._after_event()
 
     async def _leave(self, reason: str, timeout: float) -> None:
@@ -193,6 +200,34 @@ class AsyncConsumer(ConsumerCalls):
         waiter = self._asyncio_loop.create_future()
         self._waiters.append(waiter)
         await waiter
+
+    async def _event_or_news(self) -> None:
+        """An event, or something new in a file."""
+        if not self._files.partitions:
+            await self._event()
+            return
+        woken: set[int] = set()
+        waiter = self._asyncio_loop.create_future()
+        self._waiters.append(waiter)
+
+        def readable(descriptor: int) -> None:
+            woken.add(descriptor)
+            if not waiter.done():
+                waiter.set_result(None)
+
+        descriptors = self._files.arm()
+        try:
+            for descriptor in descriptors:
+                self._asyncio_loop.add_reader(descriptor, readable, descriptor)
+            if not self._files.has_news:
+                async with asyncio.timeout(SLEEP_SECONDS_MAX):
+                    await waiter
+        except TimeoutError:  # look at the files in any case
+            pass
+        finally:
+            for descriptor in descriptors:
+                self._asyncio_loop.remove_reader(descriptor)
+            self._files.disarm(woken)
 
     async def _until(self, done: Callable[[], bool], timeout: float | None = None) -> bool:
         """Whether it has become true in time; without a timeout, for something that has a deadline of its own."""

@@ -11,6 +11,7 @@ from raylog.client.client_config import Dialer
 from raylog.client.consumer.assignors import ASSIGNORS, Assignment, Assignor
 from raylog.client.consumer.core import ConsumerCore
 from raylog.client.consumer.group_member import Change, Told
+from raylog.client.consumer.local_files import LocalFiles
 from raylog.client.consumer.records import Deserializer, Deserializers
 from raylog.client.consumer.subscription import PartitionState
 from raylog.client.errors import ClientClosedError
@@ -65,6 +66,7 @@ class ConsumerCalls:
     _on_lost: OnRebalance | None = None
 
     _deserializers: Deserializers
+    _files: LocalFiles
 
     def _poke(self) -> None:
         """Have the network run."""
@@ -169,6 +171,10 @@ class ConsumerCalls:
             state = self._state(partition)
             end = state.last_stable_offset if self._core.settings.committed else state.high_watermark
             return None if end is None or state.position is None else max(0, end - state.position)
+
+    def files(self) -> frozenset[TopicPartition]:
+        """The partitions that are read from mapped files now, because their leader is on this machine."""
+        return self._files.partitions
 
     def group_metadata(self) -> GroupMetadata:
         """As whom this consumer commits now, for `Producer.send_offsets_to_transaction`. Raises KafkaError."""

@@ -12,12 +12,14 @@ import random
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from time import monotonic
 from typing import Any, Self, TypeVar
 
 from raylog.client.consumer.assignors import Assignor
 from raylog.client.consumer.calls import ConsumerCalls, Offsets, Partition, committed_offsets
 from raylog.client.consumer.group_member import Change
+from raylog.client.consumer.local_files import LocalFiles, read_files
 from raylog.client.consumer.offset_lookup import OffsetAndTimestamp
 from raylog.client.consumer.offset_requests import OffsetCommit
 from raylog.client.consumer.records import ConsumerRecord, Deserializer
@@ -45,11 +47,13 @@ class Consumer(ConsumerCalls):
         key_deserializer: Deserializer | None = None,
         value_deserializer: Deserializer | None = None,
         assignors: Iterable[Assignor] | None = None,
+        mapped: bool = True,
         **settings: Any,
     ) -> None:
         """`config` has Kafka's keys of a consumer; `settings` are the same keys with underscores in place of dots.
 
-        `assignors` are used in place of partition.assignment.strategy. Raises ConfigError.
+        `assignors` are used in place of partition.assignment.strategy. Partitions whose leader is on this machine are
+        read from its mapped files, if `mapped`. Raises ConfigError.
         """
         dialer = self._configure(config, settings, random.Random(), key_deserializer, value_deserializer, assignors)
         self._thread = shared_io_thread()
@@ -59,6 +63,7 @@ class Consumer(ConsumerCalls):
         """Held by the thread that uses the consumer."""
         self._waiting = False
         self._woken = False
+        self._files = LocalFiles(dialer.user, self._core.settings, enabled=mapped)
         self._commits: list[tuple[OffsetCommit, OnCommit]] = []
         """Those whose end is to be told."""
         self._loop = NetworkLoop(
@@ -103,6 +108,8 @@ class Consumer(ConsumerCalls):
                     found = take()
                     if found:
                         return found
+                    if read_files(core, self._files, now(), self._unlocked):
+                        continue
                     self._poke()
                     if not self._wait_for_event(deadline):
                         return None
@@ -113,7 +120,7 @@ class Consumer(ConsumerCalls):
         """Have the current or the next call of poll() raise WakeupError. Any thread may call it."""
         with self._changed:
             self._woken = True
-            self._changed.notify_all()
+            self._notify()
 
     # --- offsets
 
@@ -217,6 +224,7 @@ class Consumer(ConsumerCalls):
                     self._core.closed = True
                     self._core.abandon(ClientClosedError("the consumer was closed"))
                     self._call_on_commit()
+                    self._files.close()
             ended = threading.Event()
             self._thread.loop.call_soon_threadsafe(self._end, ended)
             ended.wait()
@@ -258,9 +266,20 @@ class Consumer(ConsumerCalls):
         """Whether something has happened before the deadline."""
         self._waiting = True
         try:
-            return self._changed.wait(max(0.0, deadline - monotonic()))
+            files = self._files
+            if not files.partitions:
+                return self._changed.wait(max(0.0, deadline - monotonic()))
+            self._unlocked(lambda: files.wait(max(0.0, deadline - monotonic())))
+            return monotonic() < deadline
         finally:
             self._waiting = False
+
+    def _unlocked(self, call: Callable[[], None]) -> None:
+        self._changed.release()
+        try:
+            call()
+        finally:
+            self._changed.acquire()
 
     def _wait_until(self, done: Callable[[], bool], timeout: float | None = None) -> bool:
         """Whether it has become true in time; without a timeout, for something that has a deadline of its own."""
@@ -274,7 +293,11 @@ class Consumer(ConsumerCalls):
     def _after_event(self) -> None:
         if self._waiting:
             with self._changed:
-                self._changed.notify_all()
+                self._notify()
+
+    def _notify(self) -> None:
+        self._changed.notify_all()
+        self._files.wake()
 
     def _raise_wakeup(self) -> None:
         if self._woken:
@@ -307,18 +330,10 @@ class Consumer(ConsumerCalls):
         """Without the lock: the callback may use the consumer."""
         listener = self._listener(change)
         if listener is not None:
-            self._changed.release()
-            try:
-                listener(self, list(change.partitions))
-            finally:
-                self._changed.acquire()
+            self._unlocked(lambda: listener(self, list(change.partitions)))
 
     def _call_on_commit(self) -> None:
         done = [each for each in self._commits if each[0].done]
         self._commits = [each for each in self._commits if not each[0].done]
         for commit, on_commit in done:
-            self._changed.release()
-            try:
-                on_commit(commit.error, dict(commit.offsets))
-            finally:
-                self._changed.acquire()
+            self._unlocked(partial(on_commit, commit.error, dict(commit.offsets)))

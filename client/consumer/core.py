@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
-from raylog.client.cluster_view import parse_servers
+from raylog.client.cluster_view import Node, parse_servers
 from raylog.client.consumer.assignors import Assignor
 from raylog.client.consumer.coordinator_requests import CoordinatorRequest, CoordinatorRequests
 from raylog.client.consumer.fetched import FetchedBatches
@@ -23,10 +24,13 @@ from raylog.config.consumer import ConsumerSettings
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
+from raylog.logstore.shared_page import PageSnapshot
 from raylog.protocol.records.batch import MalformedBatch
 from raylog.protocol.records.reader import Record
 
 log = logging.getLogger("raylog.client")
+FILES_RETRY_MS: Final = 1_000
+"""A partition whose files cannot be read is fetched for this long."""
 Taken = list[tuple[TopicPartition, list[Record]]]
 
 
@@ -205,6 +209,46 @@ class ConsumerCore:
             if fetched.finished:
                 state.buffered.popleft()
         return taken
+
+    # --- partitions whose leader is on this machine
+
+    def local_nodes(self, node_ids: set[int]) -> None:
+        """The brokers whose files can be read."""
+        self._fetcher.local_nodes = node_ids
+
+    def local_partitions(self, now: Now) -> list[tuple[PartitionState, Node, int]]:
+        """What is to be read from files: the partition, its leader, and the position."""
+        found = []
+        for state in self.subscription.partitions.values():
+            leader = self.network.metadata.leader(state.tp)
+            readable = state.position is not None and state.fetchable and self._fetcher.is_local(state, now)
+            if leader is not None and state.position is not None and readable:
+                found.append((state, leader, state.position))
+        return found
+
+    def read_locally(
+        self,
+        tp: TopicPartition,
+        moves: int,
+        fetched: FetchedBatches | None,
+        page: PageSnapshot | None,
+        error: KafkaError | None,
+        now: Now,
+    ) -> None:
+        """What was read from files, as a response would bring it. `moves` is that of the state before."""
+        state = self.subscription.partitions.get(tp)
+        if state is None or state.moves != moves or not state.fetchable:
+            return
+        if page is not None:
+            state.high_watermark, state.last_stable_offset = page.high_watermark, page.last_stable_offset
+            state.log_start_offset = page.log_start_offset
+        if fetched is not None:
+            state.buffered.append(fetched)
+        elif error is not None and error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._positions.reset(state, state.position)
+        elif error is not None:  # what is wrong, the leader says
+            state.requested_until_ms = now.monotonic_ms + FILES_RETRY_MS
+            self.network.metadata.expire()
 
     # --- offsets
 

@@ -44,6 +44,8 @@ class Fetcher:
         self._subscription = subscription
         self._settings = settings
         self._positions = positions
+        self.local_nodes: set[int] = set()
+        """The brokers on this machine, whose files the consumer reads."""
         self._busy: set[int] = set()
         """The brokers with a request in flight."""
         self._ran_ms = 0
@@ -52,7 +54,7 @@ class Fetcher:
         self._ran_ms = now.monotonic_ms
         wanted: defaultdict[int, list[PartitionState]] = defaultdict(list)
         for state in self._subscription.partitions.values():
-            if state.fetchable and now.monotonic_ms >= state.due_ms:
+            if state.fetchable and now.monotonic_ms >= state.due_ms and not self.is_local(state, now):
                 node_id = self._node_for(state, now)
                 if node_id is not None and node_id not in self._busy:
                     wanted[node_id].append(state)
@@ -62,6 +64,16 @@ class Fetcher:
     def next_deadline_ms(self) -> int | None:
         waiting = (each.due_ms for each in self._subscription.partitions.values() if each.fetchable)
         return min((ms for ms in waiting if ms > self._ran_ms), default=None)
+
+    def is_local(self, state: PartitionState, now: Now) -> bool:
+        """Whether its records are read from files."""
+        leader = self._network.metadata.leader(state.tp)
+        return (
+            leader is not None
+            and leader.broker_id in self.local_nodes
+            and state.checked_epoch == self._leader_epoch(state.tp)
+            and now.monotonic_ms >= state.requested_until_ms
+        )
 
     def _node_for(self, state: PartitionState, now: Now) -> int | None:
         replica_id = state.replica_id
@@ -76,6 +88,7 @@ class Fetcher:
         turn = self._subscription.turn % len(states)
         ordered = states[turn:] + states[:turn]  # a response that is full shows other partitions the next time
         self._busy.add(node_id)
+        epochs = {state.tp: self._leader_epoch(state.tp) for state in ordered}
         asked = {}
         for state in ordered:
             state.asked = True
@@ -84,7 +97,7 @@ class Fetcher:
         self._network.ask(
             node_id,
             partial(self._request, tuple(ordered), topic_ids),
-            partial(self._answered, node_id, asked, {topic_id: name for name, topic_id in topic_ids.items()}),
+            partial(self._answered, node_id, asked, epochs, {topic_id: name for name, topic_id in topic_ids.items()}),
             partial(self._failed, node_id, asked),
             now,
             timeout_ms=self._settings.network.request_timeout_ms + self._settings.fetch_wait_ms,
@@ -132,6 +145,7 @@ class Fetcher:
         self,
         node_id: int,
         asked: Mapping[TopicPartition, int],
+        epochs: Mapping[TopicPartition, int],
         names: Mapping[UUID, str],
         response: Any,
         now: Now,
@@ -147,7 +161,7 @@ class Fetcher:
             for result in topic.partitions:
                 state = self._asked_state(TopicPartition(name, result.partition_index), asked)
                 if state is not None:
-                    self._answered_partition(state, result, now)
+                    self._answered_partition(state, result, epochs[state.tp], now)
         for tp in asked:  # those that the response lacks, because it was full
             self._asked_state(tp, asked)
 
@@ -166,7 +180,7 @@ class Fetcher:
         state.asked = False
         return state
 
-    def _answered_partition(self, state: PartitionState, result: Any, now: Now) -> None:
+    def _answered_partition(self, state: PartitionState, result: Any, epoch: int, now: Now) -> None:
         code = result.error_code
         if code is ErrorCode.OFFSET_OUT_OF_RANGE and state.replica_id is None:
             self._positions.reset(state, state.position)
@@ -176,6 +190,7 @@ class Fetcher:
             self._truncated(state, result.diverging_epoch)
         else:
             state.attempts = 0
+            state.checked_epoch = epoch
             state.high_watermark = result.high_watermark
             state.last_stable_offset = result.last_stable_offset
             state.log_start_offset = result.log_start_offset

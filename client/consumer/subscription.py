@@ -46,6 +46,10 @@ class PartitionState:
     high_watermark: int | None = None
     last_stable_offset: int | None = None
     log_start_offset: int | None = None
+    checked_epoch: int = NO_LEADER_EPOCH
+    """The leader epoch in which the leader has last confirmed the position, by answering a fetch."""
+    requested_until_ms: int = 0
+    """Until then it is fetched even if its leader is on this machine, because its files could not be read."""
     replica_id: int | None = None
     """The follower that the leader has named to read from (KIP-392)."""
     replica_until_ms: int = 0

@@ -98,9 +98,29 @@ def test_every_door(served: Served, make: Make, face: Any, door: str, monkeypatc
         monkeypatch.setattr(unix, "runtime_dirs", tuple)
     topic = served.new_topic()
     write(served, topic, *(b"%d" % number for number in range(1000)))
-    consumer = make(face, **served.settings(door), max_partition_fetch_bytes=2000)
+    consumer = make(face, **served.settings(door), max_partition_fetch_bytes=2000, mapped=False)
     consumer.assign([(topic, 0)])
     assert values(read(consumer, 1000)) == [b"%d" % number for number in range(1000)]
+
+
+@faces
+def test_files(served: Served, make: Make, face: Any) -> None:
+    """They are read once the leader has answered a fetch, without further requests."""
+    topic = served.new_topic(2)
+    write(served, topic, b"0")
+    consumer = make(face, max_partition_fetch_bytes=500)
+    consumer.assign([(topic, 0), (topic, 1)])
+    assert values(read(consumer, 1)) == [b"0"]
+    until(lambda: len(consumer.files()) == 2, consumer)
+    for number in range(1, 1000):
+        write(served, topic, b"%d" % number, partition=number % 2) if number % 100 == 0 else None
+    assert sorted(values(read(consumer, 9))) == sorted(b"%d" % number for number in range(100, 1000, 100))
+    write(served, topic, *(b"%d" % number for number in range(1000)))
+    assert values(read(consumer, 1000)) == [b"%d" % number for number in range(1000)]
+    assert consumer.lag((topic, 0)) == 0
+    consumer.seek((topic, 0), 0)
+    assert values(read(consumer, 1))[0] == b"0"
+    assert len(consumer.files()) == 2
 
 
 @faces
