@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from raylog.actors.cluster import Cluster, connect, start
 from raylog.client.consumer.async_consumer import AsyncConsumer
 from raylog.client.consumer.consumer import Consumer
-from raylog.client.consumer.records import ConsumerRecord
+from raylog.client.consumer.fetched import ConsumerRecord
 from raylog.client.errors import AbortableError, FencedError
 from raylog.client.group_offsets import GroupMetadata, OffsetAndMetadata
 from raylog.client.partition_reader import PartitionReader

@@ -18,11 +18,12 @@ from typing import Any, Self, TypeVar
 
 from raylog.client.consumer.assignors import Assignor
 from raylog.client.consumer.calls import ConsumerCalls, Offsets, Partition, committed_offsets
+from raylog.client.consumer.fetched import ConsumerRecord
 from raylog.client.consumer.group_member import Change
 from raylog.client.consumer.local_files import LocalFiles, read_files
 from raylog.client.consumer.offset_lookup import OffsetAndTimestamp
 from raylog.client.consumer.offset_requests import OffsetCommit
-from raylog.client.consumer.records import ConsumerRecord, Deserializer
+from raylog.client.consumer.records import Deserializer
 from raylog.client.consumer.subscription import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from raylog.client.errors import ClientClosedError, WakeupError
 from raylog.client.group_offsets import OffsetAndMetadata

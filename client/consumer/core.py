@@ -10,7 +10,7 @@ from typing import Final
 from raylog.client.cluster_view import Node, parse_servers
 from raylog.client.consumer.assignors import Assignor
 from raylog.client.consumer.coordinator_requests import CoordinatorRequest, CoordinatorRequests
-from raylog.client.consumer.fetched import FetchedBatches
+from raylog.client.consumer.fetched import ConsumerRecord, FetchedBatches
 from raylog.client.consumer.fetcher import Fetcher
 from raylog.client.consumer.group_member import Change, GroupMember, Told
 from raylog.client.consumer.offset_lookup import OffsetLookup
@@ -26,12 +26,10 @@ from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.logstore.shared_page import PageSnapshot
 from raylog.protocol.records.batch import MalformedBatch
-from raylog.protocol.records.reader import Record
 
 log = logging.getLogger("raylog.client")
 FILES_RETRY_MS: Final = 1_000
 """A partition whose files cannot be read is fetched for this long."""
-Taken = list[tuple[TopicPartition, list[Record]]]
 
 
 class ConsumerCore:
@@ -153,24 +151,21 @@ class ConsumerCore:
         """What the user has to be told, before more is polled; `member.change_told` follows."""
         return self.member.told()
 
-    def take(self, count: int) -> Taken:
+    def take(self, count: int) -> list[ConsumerRecord]:
         """At most `count` records, each partition in its turn. Raises MalformedBatch where there is nothing before it.
 
         The positions move behind them.
         """
-        taken: Taken = []
+        taken: list[ConsumerRecord] = []
         for state in self._in_turn():
             try:
-                records = self._take_from(state, count)
+                taken += self._take_from(state, count - len(taken))
             except MalformedBatch:
                 if not taken:
                     raise
                 break
-            if records:
-                taken.append((state.tp, records))
-                count -= len(records)
-                if not count:
-                    break
+            if len(taken) >= count:
+                break
         self.subscription.turn += 1
         return taken
 
@@ -198,8 +193,8 @@ class ConsumerCore:
         turn = self.subscription.turn % len(ready) if ready else 0
         return ready[turn:] + ready[:turn]
 
-    def _take_from(self, state: PartitionState, count: int) -> list[Record]:
-        taken: list[Record] = []
+    def _take_from(self, state: PartitionState, count: int) -> list[ConsumerRecord]:
+        taken: list[ConsumerRecord] = []
         while state.buffered and len(taken) < count:
             fetched = state.buffered[0]
             try:

@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from raylog.core.ids import NO_LEADER_EPOCH
-from raylog.protocol.records.batch import BatchHeader, MalformedBatch, crc_is_valid, parse_header, split_batches
+from raylog.core.ids import NO_LEADER_EPOCH, TopicPartition
+from raylog.protocol.records.batch import MalformedBatch, crc_is_valid, parse_header, split_batches
 from raylog.protocol.records.isolation import Aborted, AbortedBatches
-from raylog.protocol.records.reader import Record, read_records, whole_batches
+from raylog.protocol.records.reader import read_records_as, whole_batches
+
+
+class ConsumerRecord(NamedTuple):
+    """One record. `timestamp_type` is 0 for CreateTime, 1 for LogAppendTime."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    timestamp_type: int
+    key: Any
+    value: Any
+    headers: tuple[tuple[str, bytes | None], ...]
 
 
 class FetchedBatches:
     """A piece of a partition's log, which begins with the batch that contains `start`."""
 
-    def __init__(self, records: bytes, start: int, aborted: Sequence[Aborted], *, check_crcs: bool) -> None:
+    def __init__(
+        self, tp: TopicPartition, records: bytes, start: int, aborted: Sequence[Aborted], *, check_crcs: bool
+    ) -> None:
+        self._tp = tp
         size_bytes, self.next_offset = whole_batches(records)
         """One past the last offset of its last complete batch; 0 if none is complete."""
         self.records = memoryview(records)[:size_bytes]
@@ -27,7 +44,7 @@ class FetchedBatches:
         self._aborted = AbortedBatches(aborted)
         self._at = 0
         """Where the next batch is."""
-        self._decoded: Sequence[Record] = ()
+        self._decoded: Sequence[ConsumerRecord] = ()
         """The records of the batch before."""
         self._taken = 0
         """How many of them were taken."""
@@ -50,12 +67,12 @@ class FetchedBatches:
             epoch = header.partition_leader_epoch
         return epoch
 
-    def take(self, count: int) -> list[Record]:
+    def take(self, count: int) -> list[ConsumerRecord]:
         """At most `count` further records.
 
         Raises MalformedBatch at a batch that cannot be read, in a call of its own: those before are returned first.
         """
-        taken: list[Record] = []
+        taken: list[ConsumerRecord] = []
         while len(taken) < count and not self.finished:
             if self._taken >= len(self._decoded):
                 try:
@@ -74,14 +91,10 @@ class FetchedBatches:
         if self._check_crcs and not crc_is_valid(self.records, self._at, header):
             raise MalformedBatch(header.base_offset, header.next_offset, "its checksum is wrong")
         wanted = not self._aborted.include(header) and not header.is_control and header.next_offset > self._start
-        decoded = self._records_of(header) if wanted else ()
+        decoded: Sequence[ConsumerRecord] = ()
+        if wanted:
+            decoded = read_records_as(ConsumerRecord, self._tp, self.records, self._at, header, from_offset=self._start)
         self._decoded, self._taken = decoded, 0
         self._at += header.size_bytes
         self._position = max(header.next_offset, self._start)
         self.epoch = header.partition_leader_epoch
-
-    def _records_of(self, header: BatchHeader) -> Sequence[Record]:
-        records = read_records(self.records, self._at, header)
-        if header.base_offset >= self._start:
-            return records
-        return [record for record in records if record.offset >= self._start]

@@ -205,7 +205,7 @@ class Fetcher:
             return
         aborted = [Aborted(each.producer_id, each.first_offset) for each in result.aborted_transactions or ()]
         position = _position(state)
-        fetched = FetchedBatches(records, position, aborted, check_crcs=self._settings.check_crcs)
+        fetched = FetchedBatches(state.tp, records, position, aborted, check_crcs=self._settings.check_crcs)
         if fetched.next_offset > position:
             state.buffered.append(fetched)
 

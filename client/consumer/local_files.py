@@ -92,7 +92,7 @@ class LocalFiles:
                 if chunk is not None:
                     records = bytes(chunk.records)
                     if entry.reader.accept(chunk):
-                        each.fetched = FetchedBatches(records, each.position, chunk.aborted, check_crcs=False)
+                        each.fetched = FetchedBatches(each.tp, records, each.position, chunk.aborted, check_crcs=False)
             except KafkaError as error:
                 each.error = error
                 self._close(each.tp)

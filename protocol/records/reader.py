@@ -6,7 +6,7 @@ One pass, local names, no call per field in the usual case: the CLI and Spark ro
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.protocol.records.batch import (
@@ -29,6 +29,12 @@ DECOMPRESSED_BYTES_MAX = 256 << 20
 _VARINT_BYTES_MAX = 10
 
 
+try:
+    from raylog.protocol.records._decoding import decode as _decode_in_c
+except ImportError:  # raylog was installed without a compiler
+    _decode_in_c = None  # type: ignore[assignment]
+
+
 class Record(NamedTuple):
     """One record as read. `timestamp_type` is 0 for CreateTime, 1 for LogAppendTime."""
 
@@ -40,6 +46,9 @@ class Record(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
 
+R = TypeVar("R", bound=tuple[Any, ...])
+
+
 def read_records(
     buffer: Buffer, position: int, header: BatchHeader, *, max_bytes: int = DECOMPRESSED_BYTES_MAX
 ) -> list[Record]:
@@ -49,11 +58,45 @@ def read_records(
     max timestamp. Bytes of a header name that are not UTF-8 become U+FFFD, as in the Java client. Raises
     MalformedBatch (CORRUPT_MESSAGE), also when more than `max_bytes` would be decompressed.
     """
+    return read_records_as(Record, (), buffer, position, header, max_bytes=max_bytes)
+
+
+def read_records_as(
+    record_type: type[R],
+    prefix: tuple[Any, ...],
+    buffer: Buffer,
+    position: int,
+    header: BatchHeader,
+    *,
+    from_offset: int | None = None,
+    max_bytes: int = DECOMPRESSED_BYTES_MAX,
+) -> list[R]:
+    """Like `read_records`, from an offset on, as named tuples with these first fields and then those of Record."""
     data = decompressed_records(buffer, position, header, max_bytes)
+    if from_offset is None:
+        from_offset = header.base_offset
+    if _decode_in_c is not None:
+        append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME_BIT else None
+        found = _decode_in_c(
+            data,
+            header.record_count,
+            header.base_offset,
+            header.last_offset_delta,
+            header.base_timestamp,
+            append_time,
+            header.timestamp_type,
+            from_offset,
+            record_type,
+            prefix,
+        )
+        if found is not None:
+            return found
     try:
-        return _decode(data, header)
+        records = _decode(data, header)
     except IndexError:
         raise _corrupt(header, "a record is truncated") from None
+    new = tuple.__new__
+    return [new(record_type, (*prefix, *record)) for record in records if record.offset >= from_offset]
 
 
 def read_batches(

@@ -153,9 +153,8 @@ class GroupConsumer:
         try:
             self._tell()
             self.core.raise_error()
-            for tp, records in self.core.take(rng.choice((1, 5, 500))):
-                for record in records:
-                    self._got(tp, record.offset, record.value or b"")
+            for record in self.core.take(rng.choice((1, 5, 500))):
+                self._got(TopicPartition(record.topic, record.partition), record.offset, record.value or b"")
         except KafkaError as error:
             self.world.marks[f"consumer met {error.code.name}"] += 1
             if error.code not in MAY_FAIL:
