@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks import (
+    clients,
     compaction,
     coordinator_load,
     groups,
@@ -38,6 +39,7 @@ PARTS = (
     "security",
     "compaction",
     "wire",
+    "clients",
     "local",
     "spark",
 )
@@ -85,7 +87,7 @@ def _measure(arguments: argparse.Namespace) -> list[Figure]:
         figures += compaction.measure(runs, megabytes, arguments.dir)
         figures += latency_while_cleaning.measure(runs, megabytes, arguments.dir)
         figures += coordinator_load.measure(runs, arguments.dir)
-    if only not in (None, "wire", "local", "spark"):
+    if only not in (None, "wire", "clients", "local", "spark"):
         return figures
     config = {"message.max.bytes": 2_000_000, "num.partitions": 1, "log.segment.delete.delay.ms": 0}
     with (
@@ -98,6 +100,8 @@ def _measure(arguments: argparse.Namespace) -> list[Figure]:
             figures.append(longest_turn(cluster))
             figures += wire.ack_latency(servers)
             figures.append(longest_turn(cluster))
+        if only in (None, "clients"):
+            figures += clients.measure(servers, pid, runs)
         if only in (None, "local"):
             figures += local.measure(cluster, runs, megabytes)
         if only in (None, "spark"):

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 BATCH_BYTES: Final = 131_072
-BUFFER_BYTES: Final = 64 << 20
+BUFFER_BYTES: Final = 32 << 20
 
 
 def _raylog(servers: str, topic: str, value: bytes) -> tuple[Callable[[int], None], Callable[[], object]]:

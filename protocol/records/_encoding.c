@@ -6,6 +6,8 @@
 #include <stdint.h>
 #include <string.h>
 
+enum { GROWS_FROM_BYTES = 256 };
+
 
 static inline size_t varint_size(int64_t number)
 {
@@ -119,7 +121,12 @@ static PyObject *append_record(PyObject *module, PyObject *const *arguments, Py_
         PyErr_SetString(PyExc_OverflowError, "the record is larger than 2 GiB");
         goto done;
     }
-    if (PyByteArray_Resize(body, before + (Py_ssize_t)(size + varint_size((int64_t)size))) < 0)
+    const Py_ssize_t after = before + (Py_ssize_t)(size + varint_size((int64_t)size));
+    /* A bytearray grows by an eighth: a batch would be copied several times. Shrinking to half keeps the memory. */
+    if (after >= ((PyByteArrayObject *)body)->ob_alloc && after > GROWS_FROM_BYTES &&
+        PyByteArray_Resize(body, 2 * after - 8) < 0)
+        goto done;
+    if (PyByteArray_Resize(body, after) < 0)
         goto done;
     put_record((uint8_t *)PyByteArray_AS_STRING(body) + before, size, timestamp_delta, offset_delta, fields[0], fields[1],
                fields[2]);
