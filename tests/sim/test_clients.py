@@ -79,6 +79,8 @@ class SimProducer:
         return self.ends and not any(True for _ in self.core.sender.unfinished)
 
     def _send(self) -> None:
+        if self.ends:
+            return
         rng = self.world.rng
         for _ in range(rng.choice((1, 1, 3, 20))):
             tp = rng.choice(list(self.sent))
@@ -93,8 +95,7 @@ class SimProducer:
             self._number += 1
             self.sent[tp].append(value)
         self.driver.event(self.core.network.run)
-        if not self.ends:
-            self.world.after(rng.choice((1, 5, 30, 300)), self._send)
+        self.world.after(rng.choice((1, 5, 30, 300)), self._send)
 
     def _tell(self) -> None:
         completed, self.core.sender.completed = self.core.sender.completed, []
