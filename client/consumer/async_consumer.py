@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import random
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from raylog.client.consumer.assignors import Assignor
 from raylog.client.consumer.calls import ConsumerCalls, Offsets, Partition, committed_offsets
@@ -22,7 +22,7 @@ from raylog.client.consumer.fetched import ConsumerRecord
 from raylog.client.consumer.group_member import Change
 from raylog.client.consumer.local_files import LocalFiles, read_files
 from raylog.client.consumer.offset_lookup import OffsetAndTimestamp
-from raylog.client.consumer.records import Deserializer
+from raylog.client.consumer.records import Deserializer, arrow_batches
 from raylog.client.consumer.subscription import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from raylog.client.errors import ClientClosedError
 from raylog.client.group_offsets import OffsetAndMetadata
@@ -30,6 +30,9 @@ from raylog.client.local_broker import SLEEP_SECONDS_MAX
 from raylog.client.network_loop import NetworkLoop
 from raylog.core.ids import TopicPartition
 from raylog.transport.system_time import now
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Found = TypeVar("Found")
 
@@ -77,6 +80,22 @@ class AsyncConsumer(ConsumerCalls):
     async def poll(self, timeout: float = 1.0, *, max_records: int | None = None) -> list[ConsumerRecord]:
         """As `Consumer.poll`."""
         count = self._core.settings.poll_records if max_records is None else max_records
+        taken = await self._polled(timeout, lambda: self._core.take(count))
+        return self._deserializers.records(taken, self.seek)
+
+    async def poll_arrow(self, timeout: float = 1.0, *, columns: Sequence[str] | None = None) -> list[pa.RecordBatch]:
+        """As `Consumer.poll_arrow`."""
+        from raylog.protocol.records.arrow import choose_columns
+
+        chosen = choose_columns(columns)
+        deadline = self._asyncio_loop.time() + timeout
+        while taken := await self._polled(deadline - self._asyncio_loop.time(), self._core.take_batches):
+            if batches := arrow_batches(taken[0], chosen, self.seek):
+                return batches
+        return []
+
+    async def _polled(self, timeout: float, take: Callable[[], list[Found]]) -> list[Found]:
+        """What `take` returns, once that is something."""
         core = self._core
         self._begin_poll()
         try:
@@ -84,8 +103,8 @@ class AsyncConsumer(ConsumerCalls):
                 while True:
                     await self._tell_all()
                     core.raise_error()
-                    if taken := core.take(count):
-                        return self._deserializers.records(taken, self.seek)
+                    if found := take():
+                        return found
                     if read_files(core, self._files, now(), lambda call: call()):
                         continue
                     self._poke()

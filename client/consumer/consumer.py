@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from time import monotonic
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from raylog.client.consumer.assignors import Assignor
 from raylog.client.consumer.calls import ConsumerCalls, Offsets, Partition, committed_offsets
@@ -23,7 +23,7 @@ from raylog.client.consumer.group_member import Change
 from raylog.client.consumer.local_files import LocalFiles, read_files
 from raylog.client.consumer.offset_lookup import OffsetAndTimestamp
 from raylog.client.consumer.offset_requests import OffsetCommit
-from raylog.client.consumer.records import Deserializer
+from raylog.client.consumer.records import Deserializer, arrow_batches
 from raylog.client.consumer.subscription import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from raylog.client.errors import ClientClosedError, WakeupError
 from raylog.client.group_offsets import OffsetAndMetadata
@@ -32,6 +32,9 @@ from raylog.client.network_loop import NetworkLoop
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.transport.system_time import now
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 OnCommit = Callable[[KafkaError | None, dict[TopicPartition, OffsetAndMetadata]], None]
 CLOSE_SECONDS = 30.0
@@ -93,9 +96,25 @@ class Consumer(ConsumerCalls):
         count = self._core.settings.poll_records if max_records is None else max_records
         with self._used():
             taken = self._polled(timeout, lambda: self._core.take(count))
-            return [] if taken is None else self._deserializers.records(taken, self.seek)
+            return self._deserializers.records(taken, self.seek)
 
-    def _polled(self, timeout: float, take: Callable[[], Found]) -> Found | None:
+    def poll_arrow(self, timeout: float = 1.0, *, columns: Sequence[str] | None = None) -> list[pa.RecordBatch]:
+        """The next records as Arrow record batches, of one partition each; none after `timeout` seconds.
+
+        There are as many as one response or one piece of a file had; deserializers are not used. Requires the extra
+        `arrow`. Raises as `poll`, and ConfigError for unknown columns.
+        """
+        from raylog.protocol.records.arrow import choose_columns
+
+        chosen = choose_columns(columns)
+        deadline = monotonic() + timeout
+        with self._used():
+            while taken := self._polled(max(0.0, deadline - monotonic()), self._core.take_batches):
+                if batches := arrow_batches(taken[0], chosen, self.seek):
+                    return batches
+        return []
+
+    def _polled(self, timeout: float, take: Callable[[], list[Found]]) -> list[Found]:
         """What `take` returns, once that is something."""
         deadline = monotonic() + timeout
         core = self._core
@@ -113,7 +132,7 @@ class Consumer(ConsumerCalls):
                         continue
                     self._poke()
                     if not self._wait_for_event(deadline):
-                        return None
+                        return []
             finally:
                 self._end_poll()
 

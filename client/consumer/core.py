@@ -169,15 +169,14 @@ class ConsumerCore:
         self.subscription.turn += 1
         return taken
 
-    def take_batches(self) -> tuple[TopicPartition, FetchedBatches, int] | None:
-        """All that is fetched of one partition, whose batches are not decoded, and the position before it."""
-        for state in self._in_turn():
+    def take_batches(self) -> list[FetchedBatches]:
+        """What is fetched of one partition, not decoded. The position moves behind it."""
+        for state in self._in_turn()[:1]:
             fetched = state.buffered.popleft()
-            position = fetched.position
             state.position, state.epoch = fetched.next_offset, fetched.last_epoch
             self.subscription.turn += 1
-            return state.tp, fetched, position
-        return None
+            return [fetched]
+        return []
 
     @property
     def has_drained(self) -> bool:

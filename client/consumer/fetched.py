@@ -30,7 +30,7 @@ class FetchedBatches:
     def __init__(
         self, tp: TopicPartition, records: bytes, start: int, aborted: Sequence[Aborted], *, check_crcs: bool
     ) -> None:
-        self._tp = tp
+        self.tp = tp
         size_bytes, self.next_offset = whole_batches(records)
         """One past the last offset of its last complete batch; 0 if none is complete."""
         self.records = memoryview(records)[:size_bytes]
@@ -40,7 +40,7 @@ class FetchedBatches:
         """The leader epoch of the batch of the last record that was taken."""
         self._start = start
         self._position = start
-        self._check_crcs = check_crcs
+        self.check_crcs = check_crcs
         self._aborted = AbortedBatches(aborted)
         self._at = 0
         """Where the next batch is."""
@@ -88,12 +88,12 @@ class FetchedBatches:
 
     def _decode_next(self) -> None:
         header = parse_header(self.records, self._at)
-        if self._check_crcs and not crc_is_valid(self.records, self._at, header):
+        if self.check_crcs and not crc_is_valid(self.records, self._at, header):
             raise MalformedBatch(header.base_offset, header.next_offset, "its checksum is wrong")
         wanted = not self._aborted.include(header) and not header.is_control and header.next_offset > self._start
         decoded: Sequence[ConsumerRecord] = ()
         if wanted:
-            decoded = read_records_as(ConsumerRecord, self._tp, self.records, self._at, header, from_offset=self._start)
+            decoded = read_records_as(ConsumerRecord, self.tp, self.records, self._at, header, from_offset=self._start)
         self._decoded, self._taken = decoded, 0
         self._at += header.size_bytes
         self._position = max(header.next_offset, self._start)

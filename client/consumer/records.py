@@ -2,17 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from raylog.client.consumer.fetched import ConsumerRecord
+from raylog.client.consumer.fetched import ConsumerRecord, FetchedBatches
 from raylog.client.errors import SerializationError
 from raylog.client.serialization import SerializationContext
 from raylog.core.ids import TopicPartition
+from raylog.protocol.records.batch import OFFSET_END, MalformedBatch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Deserializer = Callable[[bytes, SerializationContext], Any]
 """Makes a key or value from its bytes. It is not called for null."""
+
+
+def arrow_batches(
+    fetched: FetchedBatches, columns: Sequence[str], seek: Callable[[TopicPartition, int], None]
+) -> list[pa.RecordBatch]:
+    """The records that were not taken yet. At a batch that cannot be read, `seek` leads back to it.
+
+    Raises MalformedBatch if there is nothing before it.
+    """
+    from raylog.protocol.records.arrow import read_arrow
+
+    def decode(end_offset: int) -> list[pa.RecordBatch]:
+        return list(
+            read_arrow(
+                fetched.records,
+                topic=fetched.tp.topic,
+                partition=fetched.tp.partition,
+                columns=columns,
+                views=True,
+                from_offset=fetched.position,
+                end_offset=end_offset,
+                check_crcs=fetched.check_crcs,
+                aborted=fetched.aborted,
+            )
+        )
+
+    try:
+        return decode(OFFSET_END)
+    except MalformedBatch as error:
+        seek(fetched.tp, max(error.base_offset, fetched.position))
+        batches = decode(error.base_offset) if error.base_offset > fetched.position else []
+        if not batches:
+            raise
+        return batches
 
 
 @dataclass(frozen=True, slots=True)

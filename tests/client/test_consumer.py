@@ -143,6 +143,25 @@ def test_every_codec_and_all_fields(target: Target, make: Make, face: Any, codec
 
 
 @faces
+@pytest.mark.parametrize("mapped", [False, True])
+def test_columns_of_arrow(target: Target, make: Make, face: Any, mapped: bool) -> None:
+    topic = target.new_topic()
+    write(target, topic, *(b"%d" % number for number in range(100)), timestamp_ms=5)
+    consumer = make(face, mapped=mapped, max_partition_fetch_bytes=500)
+    consumer.assign([(topic, 0)])
+    assert values(consumer.poll(HANG_SECONDS, max_records=3)) == [b"0", b"1", b"2"]
+    rows: list[Any] = []
+    while len(rows) < 97:
+        for batch in consumer.poll_arrow(HANG_SECONDS, columns=["value", "offset"]):
+            rows += zip(*(column.to_pylist() for column in batch.columns), strict=True)
+    assert rows == [(b"%d" % number, number) for number in range(3, 100)]
+    assert consumer.position((topic, 0)) == 100
+    assert consumer.poll_arrow(0.0) == []
+    with pytest.raises(ConfigError, match="'colour' must be one of"):
+        consumer.poll_arrow(columns=["colour"])
+
+
+@faces
 def test_poll_returns_at_most_what_was_asked_for(target: Target, make: Make, face: Any) -> None:
     topic = target.new_topic(2)
     write(target, topic, *(b"%d" % number for number in range(10)))
