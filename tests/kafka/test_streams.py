@@ -37,6 +37,7 @@ REGIONS = ("north", "east", "south", "west")
 CUSTOMERS = {f"customer-{number}": REGIONS[number % 4] for number in range(100)}
 LINES_PER_SECOND = 150
 ORDERS_PER_SECOND = 50
+COMMIT_MS = 500
 SETTINGS = {
     "application.id": APPLICATION,
     "num.stream.threads": 1,
@@ -47,7 +48,7 @@ SETTINGS = {
     "topic.min.cleanable.dirty.ratio": 0.01,
     "main.consumer.session.timeout.ms": 6000,
     "main.consumer.heartbeat.interval.ms": 1000,
-    "commit.interval.ms": 500,
+    "commit.interval.ms": COMMIT_MS,
 }
 
 
@@ -206,6 +207,7 @@ def test_the_counts_are_right_after_kills(
         for _ in range(ROUNDS):
             for application in applications:
                 outputs.until_more()
+                time.sleep(0.6 * COMMIT_MS / 1000)  # what was read was just committed: the next transaction has records
                 application.kill()
                 outputs.until_more()
                 application.start()
