@@ -47,11 +47,12 @@ def _confluent(servers: str, topic: str, value: bytes) -> tuple[Callable[[int], 
 
     def send(count: int) -> None:
         for _ in range(count):
-            try:
-                producer.produce(topic, value)
-            except BufferError:
-                producer.poll(0.01)
-                producer.produce(topic, value)
+            while True:
+                try:
+                    producer.produce(topic, value)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
 
     return send, producer.flush
 
