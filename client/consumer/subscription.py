@@ -6,6 +6,7 @@ import re
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Final
 
 from raylog.client.consumer.fetched import FetchedBatches
@@ -15,6 +16,8 @@ from raylog.core.ids import NO_LEADER_EPOCH, TopicPartition
 
 EARLIEST_TIMESTAMP: Final = -2
 LATEST_TIMESTAMP: Final = -1
+
+_moves = count()
 
 
 @dataclass(slots=True, eq=False)
@@ -36,8 +39,9 @@ class PartitionState:
     pending: bool = False
     """Its assignment or revocation is being told to the user: nothing is fetched or returned."""
     buffered: deque[FetchedBatches] = field(default_factory=deque)
-    moves: int = 0
-    """Counts changes of the position by others than the user's reading: older responses are dropped."""
+    moves: int = field(default_factory=lambda: next(_moves))
+    """Another number after each change of the position but by reading: older responses are dropped. No two partitions
+    have the same, also not one that was given up and one that is assigned again."""
     asked: bool = False
     """A request for records or for an offset is in flight."""
     attempts: int = 0
@@ -80,7 +84,7 @@ class PartitionState:
             self._move()
 
     def _move(self) -> None:
-        self.moves += 1
+        self.moves = next(_moves)
         self.buffered.clear()
         self.asked = self.stuck = False
         self.replica_id = None

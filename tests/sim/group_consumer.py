@@ -165,6 +165,8 @@ class GroupConsumer:
                 return
         finally:
             self.core.end_poll(now)
+        if self.trouble and rng.random() < 0.1 and any(offset > 0 for offset in self._next.values()):
+            self._seek()
         if self.commits and not self.core.settings.auto_commit and rng.random() < 0.3:
             self._commit()
         self.driver.event(self.core.network.run)
@@ -184,9 +186,16 @@ class GroupConsumer:
 
     def _got(self, tp: TopicPartition, offset: int, value: bytes) -> None:
         assert tp in self._next, f"a record of {tp}, which is not assigned"
-        assert offset >= self._next[tp], f"{tp}: offset {offset} after {self._next[tp] - 1}"
+        assert self._next[tp] in (-1, offset), f"{tp}: offset {offset}, expected {self._next[tp]}"
         self._next[tp] = offset + 1
         self._log.read(tp, offset, value)
+
+    def _seek(self) -> None:
+        """Back to something that was read before."""
+        tp = self.world.rng.choice([tp for tp, offset in self._next.items() if offset > 0])
+        self._next[tp] = self.world.rng.randrange(self._next[tp])
+        self.core.subscription.state(tp).seek(self._next[tp])
+        self.world.marks["consumer went back"] += 1
 
     def _commit(self) -> None:
         try:
