@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-Headers = Sequence[tuple[str, bytes | None]]
-
 
 @dataclass(frozen=True, slots=True)
 class SerializationContext:
@@ -15,4 +13,5 @@ class SerializationContext:
     topic: str
     field: str
     """key or value"""
-    headers: Headers | None = None
+    headers: Sequence[tuple[str, bytes | None]]
+    """A list for a serializer, which may add to it."""

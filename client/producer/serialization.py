@@ -8,10 +8,11 @@ from typing import Any
 
 from raylog.client.errors import SerializationError
 from raylog.client.producer.delivery import OnDelivery, ProducerRecord
+from raylog.client.serialization import SerializationContext
 
 Headers = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
-Serializer = Callable[[str, Any], bytes | None]
-"""Makes the bytes of a key or value, given the topic."""
+Serializer = Callable[[Any, SerializationContext], bytes | None]
+"""Makes the bytes of a key or value. It may add headers to those of the context."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +34,19 @@ class Serializers:
         on_delivery: OnDelivery | None,
     ) -> ProducerRecord:
         """Raises SerializationError."""
-        key_bytes = serialized("key", topic, key, self.key)
-        value_bytes = serialized("value", topic, value, self.value)
-        pairs = checked_headers(headers) if headers else ()
+        pairs = checked_headers(headers)
+        key_bytes = serialized("key", key, self.key, topic, pairs)
+        value_bytes = serialized("value", value, self.value, topic, pairs)
         return ProducerRecord(topic, key_bytes, value_bytes, pairs, partition, timestamp_ms, on_delivery)
 
 
-def serialized(what: str, topic: str, data: Any, serializer: Callable[[str, Any], bytes | None] | None) -> bytes | None:
+def serialized(
+    what: str, data: Any, serializer: Serializer | None, topic: str, headers: list[tuple[str, bytes | None]]
+) -> bytes | None:
     """`data` as bytes. Raises SerializationError."""
     if serializer is not None:
         try:
-            data = serializer(topic, data)
+            data = serializer(data, SerializationContext(topic, what, headers))
         except Exception as error:  # whatever a serializer of the user raises is its answer for this record
             raise SerializationError(f"the {what} cannot be serialized: {error!r}") from error
     if data is None or isinstance(data, bytes):
@@ -56,14 +59,14 @@ def serialized(what: str, topic: str, data: Any, serializer: Callable[[str, Any]
     raise SerializationError(f"the {what} must be bytes or str, not {kind}; or give the producer a {what}_serializer")
 
 
-def checked_headers(headers: Headers) -> Sequence[tuple[str, bytes | None]]:
+def checked_headers(headers: Headers) -> list[tuple[str, bytes | None]]:
     """Raises SerializationError."""
     if not headers:
-        return ()
+        return []
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     checked = []
     for name, value in pairs:
         if not isinstance(name, str):
             raise SerializationError(f"the name of a header must be str, not {type(name).__name__}")
-        checked.append((name, serialized(f"header {name!r}", "", value, None)))
+        checked.append((name, serialized(f"header {name!r}", value, None, "", [])))
     return checked

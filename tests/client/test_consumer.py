@@ -13,6 +13,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
+from confluent_kafka.serialization import IntegerDeserializer, IntegerSerializer, StringDeserializer, StringSerializer
 
 from raylog.client import admin
 from raylog.client.cluster_client import ClusterClient
@@ -533,6 +534,17 @@ def test_deserializers(target: Target, make: Make, face: Any) -> None:
             consumer.poll(HANG_SECONDS)
     consumer.seek((topic, 0), 3)
     assert values(read(consumer, 2)) == [None, 3]
+
+
+@faces
+def test_serializers_of_confluent_kafka(target: Target, make: Make, face: Any) -> None:
+    topic = target.new_topic()
+    with Producer(**target.settings(), key_serializer=StringSerializer(), value_serializer=IntegerSerializer()) as own:
+        own.send(topic, 42, key="snow \N{SNOWMAN}")
+    consumer = make(face, key_deserializer=StringDeserializer(), value_deserializer=IntegerDeserializer())
+    consumer.assign([(topic, 0)])
+    (record,) = read(consumer, 1)
+    assert (record.key, record.value) == ("snow \N{SNOWMAN}", 42)
 
 
 def test_another_thread_may_only_wake_it_up(target: Target, make: Make) -> None:

@@ -83,6 +83,22 @@ def test_a_record_learns_its_append_time(target: Target, make: Callable[..., Fac
 
 
 @faces
+def test_serializers(target: Target, make: Callable[..., Face]) -> None:
+    topic = target.new_topic()
+
+    def serialize(value: Any, context: Any) -> bytes:
+        context.headers.append((f"of {context.field}", context.topic.encode()))
+        return repr(value).encode()
+
+    face = make(**target.settings(), key_serializer=serialize, value_serializer=serialize)
+    face.send_all(topic, [1, None], key={"k": 2}, headers=[("own", b"")])
+    found = target.read(topic, 2)
+    assert [(message.key(), message.value()) for message in found] == [(b"{'k': 2}", b"1"), (b"{'k': 2}", b"None")]
+    added = [("of key", topic.encode()), ("of value", topic.encode())]
+    assert [message.headers() for message in found] == [[("own", b""), *added]] * 2
+
+
+@faces
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 def test_acks(target: Target, make: Callable[..., Face], acks: str) -> None:
     topic = target.new_topic()
