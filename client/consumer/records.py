@@ -15,8 +15,8 @@ from raylog.protocol.records.batch import OFFSET_END, MalformedBatch
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Deserializer = Callable[[bytes, SerializationContext], Any]
-"""Makes a key or value from its bytes. It is not called for null."""
+Deserializer = Callable[[bytes, Any], Any]
+"""Makes a key or value from its bytes and a SerializationContext. It is not called for null."""
 
 
 def arrow_batches(

@@ -11,8 +11,8 @@ from raylog.client.producer.delivery import OnDelivery, ProducerRecord
 from raylog.client.serialization import SerializationContext
 
 Headers = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
-Serializer = Callable[[Any, SerializationContext], bytes | None]
-"""Makes the bytes of a key or value. It may add headers to those of the context."""
+Serializer = Callable[[Any, Any], bytes | None]
+"""Makes the bytes of a key or value, given a SerializationContext to whose headers it may add."""
 
 
 @dataclass(frozen=True, slots=True)
