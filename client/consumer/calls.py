@@ -222,9 +222,12 @@ class ConsumerCalls:
         return listeners[change.kind]
 
     def _no_position(self, state: PartitionState) -> KafkaError:
-        reason = self._core.network.metadata.failure
-        text = f"the position in {state.tp} was not found in time"
-        return KafkaError(ErrorCode.REQUEST_TIMED_OUT, text if reason is None else f"{text}: {reason.message}")
+        metadata = self._core.network.metadata
+        code, reason = ErrorCode.REQUEST_TIMED_OUT, "" if metadata.failure is None else f": {metadata.failure.message}"
+        known = metadata.topic(state.tp.topic)
+        if known is not None and known.error_code is not ErrorCode.NONE:
+            code, reason = known.error_code, f": {known.error_code.sentence}"
+        return KafkaError(code, f"the position in {state.tp} was not found in time{reason}")
 
     @contextmanager
     def _asking_for(self, topic: str) -> Iterator[None]:

@@ -59,6 +59,8 @@ class Positions:
         self._requests = requests
         self.raise_error = on_error
         self._committed: OffsetFetch | None = None
+        self._moves: dict[TopicPartition, int] = {}
+        """Of the partitions whose committed offsets are asked for."""
         self._ran_ms = 0
 
     def run(self, now: Now) -> None:
@@ -123,13 +125,13 @@ class Positions:
                     self.raise_error(fetch.error)
                 return
             for state in new:
-                if state.tp in fetch.partitions:
+                if self._moves.get(state.tp) == state.moves:
                     self._begin(state, fetch)
             new = [state for state in new if state.position is None and state.reset is None and not state.stuck]
         if new and self._committed is None:
             deadline_ms = now.monotonic_ms + self._settings.api_timeout_ms
-            partitions = [state.tp for state in new]
-            self._committed = OffsetFetch(self._network.metadata, self._settings.group_id, partitions, deadline_ms)
+            self._moves = {state.tp: state.moves for state in new}
+            self._committed = OffsetFetch(self._network.metadata, self._settings.group_id, self._moves, deadline_ms)
             self._requests.add(self._committed)
             self._requests.run(now)
 

@@ -474,6 +474,10 @@ def test_bad_use_is_named_at_the_call(target: Target, make: Make, face: Any) -> 
     assert code_of(lambda: consumer.partitions_for_topic("bad/name"))[0] == "KafkaError INVALID_TOPIC_EXCEPTION"
     name, message = code_of(lambda: consumer.end_offsets([(topic, 5)]))
     assert (name, message) == ("KafkaError UNKNOWN_TOPIC_OR_PARTITION", f"topic {topic!r} has partitions 0 to 0, not 5")
+    consumer.assign([("no-such-topic", 0)])
+    assert code_of(lambda: consumer.position(("no-such-topic", 0)))[0] == "KafkaError UNKNOWN_TOPIC_OR_PARTITION"
+    assert code_of(lambda: consumer.poll(HANG_SECONDS))[1] == "topic 'no-such-topic' does not exist"
+    assert consumer.poll(0.0) == []
     consumer.close()
     consumer.close()
     for call in (lambda: consumer.assign([(topic, 0)]), lambda: consumer.seek((topic, 0), 0)):

@@ -20,6 +20,7 @@ from tests.sim.world import World
 
 GROUP = "readers"
 MAY_FAIL = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode.NETWORK_EXCEPTION,
     ErrorCode.UNKNOWN_MEMBER_ID,
