@@ -522,6 +522,8 @@ class GroupMember:
                 self.rejoin("the group is rebalancing")
         else:
             self._refused_membership(code)
+            if not code.retriable and code not in UNKNOWN_HERE and self.fenced is None:
+                self._on_error(KafkaError(code, f"group {self._group_id!r}: {code.sentence}"))
 
     # --- errors
 
