@@ -10,22 +10,16 @@ from functools import partial
 
 import pytest
 
-from raylog.core.ids import TopicPartition
-from tests.sim.bursts import Bursts
 from tests.sim.client_transactor import ClientTransactor
-from tests.sim.cluster import SimCluster
-from tests.sim.quorum_bursts import QuorumBursts
-from tests.sim.scenario import PARTITIONS, QUIET_MS, SERVED_MS_MAX, random_config
+from tests.sim.client_world import CALM_MS, client_world, go_through_trouble
+from tests.sim.scenario import PARTITIONS, QUIET_MS, SERVED_MS_MAX
 from tests.sim.test_clients import random_settings
 from tests.sim.transfer_ledger import TransferLedger
-from tests.sim.trouble import USUAL_MS, end_trouble, plan_trouble
-from tests.sim.world import World
 from tests.support.forms import by_form
 
 TOPIC = "transfers"
 SEEDS = by_form(12, quick=4, long=2000)
 SEEDS_PER_TEST = 4
-CALM_MS = 3_000
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_PER_TEST))
@@ -37,14 +31,8 @@ def test_transactions_are_atomic(first: int) -> None:
 
 def run(seed: int) -> Counter[str]:
     """The marks of the run. Raises AssertionError for a violated guarantee."""
-    world = World(seed)
+    world, config, cluster = client_world(seed)
     rng = world.rng
-    brokers = rng.choice((1, 3, 3))
-    power_cuts = rng.random() < 0.5
-    config = random_config(rng, broker_count=brokers, power_cuts=power_cuts)
-    cluster = SimCluster(world, config, broker_count=brokers, controller_count=1, power_cuts=power_cuts)
-    cluster.replica_watch.producers_give_up = True
-    cluster.start()
     ledger = TransferLedger(TOPIC, PARTITIONS)
     shared = rng.random() < 0.5
     transactors = [
@@ -57,12 +45,7 @@ def run(seed: int) -> Counter[str]:
         )
         for name in ("one", "other")
     ]
-    partitions = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
-    trouble = Bursts(cluster, config, partitions), QuorumBursts(cluster, config)
-    breaks = [transactor.break_connection for transactor in transactors]
-    plan_trouble(cluster, breaks, *trouble, trouble_ms=USUAL_MS)
-    world.run(until=lambda: False, limit_ms=USUAL_MS)
-    end_trouble(cluster)
+    go_through_trouble(world, config, cluster, [transactor.break_connection for transactor in transactors])
     world.run(until=cluster.serves, limit_ms=CALM_MS)
     world.run(until=lambda: False, limit_ms=CALM_MS)
     for transactor in transactors:

@@ -17,18 +17,14 @@ from raylog.core.config import Configs, ConfigSource, Layer
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from tests.sim.broker_host import PORT, BrokerHost
-from tests.sim.bursts import Bursts
 from tests.sim.client_driver import ClientDriver
-from tests.sim.cluster import SimCluster
-from tests.sim.quorum_bursts import QuorumBursts
-from tests.sim.scenario import PARTITIONS, QUIET_MS, SERVED_MS_MAX, TOPIC, random_config
-from tests.sim.trouble import USUAL_MS, end_trouble, plan_trouble
+from tests.sim.client_world import ALL_PARTITIONS, CALM_MS, client_world, go_through_trouble
+from tests.sim.scenario import PARTITIONS, QUIET_MS, SERVED_MS_MAX, TOPIC
 from tests.sim.world import World
 from tests.support.forms import by_form
 
 SEEDS = by_form(12, quick=4, long=2000)
 SEEDS_PER_TEST = 4
-CALM_MS = 3_000
 MAY_FAIL = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 """The latter where a batch may have been appended, and the leader does not know any more."""
 
@@ -131,28 +127,17 @@ def run(seed: int) -> int:
 
 
 def run_world(seed: int) -> tuple[World, int]:
-    world = World(seed)
+    world, config, cluster = client_world(seed)
     rng = world.rng
-    brokers = rng.choice((1, 3, 3))
-    power_cuts = rng.random() < 0.5
-    config = random_config(rng, broker_count=brokers, power_cuts=power_cuts)
-    cluster = SimCluster(world, config, broker_count=brokers, controller_count=1, power_cuts=power_cuts)
-    cluster.replica_watch.producers_give_up = True
-    cluster.start()
     producers = [SimProducer(world, cluster.brokers, f"producer-{number}") for number in range(rng.randint(1, 2))]
-    partitions = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
-    trouble = Bursts(cluster, config, partitions), QuorumBursts(cluster, config)
-    breaks = [producer.driver.break_connection for producer in producers]
-    plan_trouble(cluster, breaks, *trouble, trouble_ms=USUAL_MS)
-    world.run(until=lambda: False, limit_ms=USUAL_MS)
-    end_trouble(cluster)
+    go_through_trouble(world, config, cluster, [producer.driver.break_connection for producer in producers])
     world.run(until=cluster.serves, limit_ms=CALM_MS)  # it may not be so at any instant while records are sent
     world.run(until=lambda: False, limit_ms=CALM_MS)
     for producer in producers:
         producer.ends = True
     assert world.run(until=lambda: all(each.finished for each in producers), limit_ms=QUIET_MS), "records are not told"
     assert world.run(until=cluster.serves, limit_ms=SERVED_MS_MAX)
-    for tp in partitions:
+    for tp in ALL_PARTITIONS:
         wanted = any(producer.sent[tp] for producer in producers)
         values = cluster.values(tp) if wanted else []  # without records the topic was perhaps never created
         for producer in producers:

@@ -8,13 +8,10 @@ from __future__ import annotations
 import pytest
 
 from raylog.core.ids import TopicPartition
-from tests.sim.bursts import Bursts
-from tests.sim.cluster import SimCluster
+from tests.sim.client_world import ALL_PARTITIONS, CALM_MS, client_world, go_through_trouble
 from tests.sim.group_consumer import GroupConsumer, GroupLog
-from tests.sim.quorum_bursts import QuorumBursts
-from tests.sim.scenario import PARTITIONS, QUIET_MS, SERVED_MS_MAX, TOPIC, random_config
-from tests.sim.test_clients import CALM_MS, SimProducer
-from tests.sim.trouble import USUAL_MS, end_trouble, plan_trouble
+from tests.sim.scenario import QUIET_MS, SERVED_MS_MAX, TOPIC
+from tests.sim.test_clients import SimProducer
 from tests.sim.world import World
 from tests.support.forms import by_form
 
@@ -36,14 +33,8 @@ def run(seed: int) -> int:
 
 
 def run_world(seed: int) -> tuple[World, GroupLog]:
-    world = World(seed)
+    world, config, cluster = client_world(seed)
     rng = world.rng
-    brokers = rng.choice((1, 3, 3))
-    power_cuts = rng.random() < 0.5
-    config = random_config(rng, broker_count=brokers, power_cuts=power_cuts)
-    cluster = SimCluster(world, config, broker_count=brokers, controller_count=1, power_cuts=power_cuts)
-    cluster.replica_watch.producers_give_up = True
-    cluster.start()
     producer = SimProducer(world, cluster.brokers, "producer")
     log, strategy = GroupLog(), rng.choice(STRATEGIES)
     consumers = [
@@ -57,12 +48,8 @@ def run_world(seed: int) -> tuple[World, GroupLog]:
         )
         for number in range(rng.randint(1, 4))
     ]
-    partitions = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
-    trouble = Bursts(cluster, config, partitions), QuorumBursts(cluster, config)
     breaks = [producer.driver.break_connection, *(consumer.break_connection for consumer in consumers)]
-    plan_trouble(cluster, breaks, *trouble, trouble_ms=USUAL_MS)
-    world.run(until=lambda: False, limit_ms=USUAL_MS)
-    end_trouble(cluster)
+    go_through_trouble(world, config, cluster, breaks)
     for consumer in consumers:
         consumer.trouble = False
     world.run(until=cluster.serves, limit_ms=CALM_MS)
@@ -71,7 +58,7 @@ def run_world(seed: int) -> tuple[World, GroupLog]:
     for consumer in consumers:
         consumer.commits = False  # else the logs of the offsets are never at rest
     assert world.run(until=cluster.serves, limit_ms=SERVED_MS_MAX)
-    values = {tp: cluster.values(tp) for tp in partitions if producer.sent[tp]}
+    values = {tp: cluster.values(tp) for tp in ALL_PARTITIONS if producer.sent[tp]}
 
     def all_read() -> bool:
         positions: dict[TopicPartition, int] = {}

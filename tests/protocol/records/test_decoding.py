@@ -12,6 +12,7 @@ from raylog.core.errors import KafkaError
 from raylog.protocol.records import reader
 from raylog.protocol.records.batch import LOG_APPEND_TIME_BIT, BatchHeader
 from raylog.protocol.records.reader import Record
+from tests.protocol.records.raw_batches import raw_record
 
 native = pytest.importorskip("raylog.protocol.records._decoding")
 
@@ -19,30 +20,6 @@ INT64 = st.integers(-(2**63), 2**63 - 1)
 HEADERS = st.lists(st.tuples(st.binary(max_size=5), st.none() | st.binary(max_size=5)), max_size=3)
 BYTES = st.none() | st.binary(max_size=200)
 CONTENTS = st.lists(st.tuples(INT64, BYTES, BYTES, HEADERS), min_size=1, max_size=20)
-
-
-def varint(number: int) -> bytes:
-    number = (number << 1) ^ (number >> 63) if number < 0 else number << 1
-    number &= 2**64 - 1
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
-
-
-def field(data: bytes | None) -> bytes:
-    return varint(-1) if data is None else varint(len(data)) + data
-
-
-def record(
-    timestamp: int, delta: int, key: bytes | None, value: bytes | None, headers: list[tuple[bytes, bytes | None]]
-) -> bytes:
-    parts = [b"\0", varint(timestamp), varint(delta), field(key), field(value), varint(len(headers))]
-    parts += [field(name) + field(content) for name, content in headers]
-    body = b"".join(parts)
-    return varint(len(body)) + body
 
 
 def in_python(data: bytes, header: BatchHeader) -> list[Record] | None:
@@ -91,7 +68,12 @@ def test_both_loops_agree(
     cut: int,
 ) -> None:
     fields = enumerate(contents)
-    data = bytearray(b"".join(record(time, delta, key, value, each) for delta, (time, key, value, each) in fields))
+    data = bytearray(
+        b"".join(
+            raw_record(delta, timestamp_delta=time, key=key, value=value, headers=each)
+            for delta, (time, key, value, each) in fields
+        )
+    )
     if damage is not None:
         data[damage[0] % len(data)] = damage[1]
         data = data[: len(data) - cut]
@@ -113,7 +95,7 @@ def test_both_loops_agree(
 
 
 def test_fields_that_all_records_share() -> None:
-    data = record(5, 0, b"k", None, [(b"h\xff", b"1")])
+    data = raw_record(0, timestamp_delta=5, key=b"k", headers=[(b"h\xff", b"1")])
     made = native.decode(data, 1, 10, 0, 100, None, 0, 0, Record, ())
     assert made == [Record(10, 105, 0, b"k", None, (("h\ufffd", b"1"),))]
     assert type(made[0]) is Record
@@ -129,7 +111,7 @@ def test_fields_that_all_records_share() -> None:
 
 
 def test_records_do_not_burden_the_garbage_collector() -> None:
-    data = b"".join(record(0, delta, b"k", b"v", []) for delta in range(1000))
+    data = b"".join(raw_record(delta, key=b"k", value=b"v") for delta in range(1000))
     gc.collect()
     before = len(gc.get_objects())
     records = native.decode(data, 1000, 0, 999, 0, None, 0, 0, Record, ())
