@@ -8,6 +8,10 @@
         with raylog.Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
             producer.send("flights", key="LH400", value=b"boarding")
 
+        with raylog.Consumer(bootstrap_servers=cluster.bootstrap_servers, group_id="gates") as consumer:
+            consumer.subscribe("flights")
+            consumer.poll()
+
         with raylog.PartitionReader(cluster.bootstrap_servers, "flights", 0) as reader:
             reader.read_arrow(["key", "value"])  # on a broker's node straight from its mapped files
 
@@ -26,6 +30,7 @@ from raylog.client.consumer.async_consumer import AsyncConsumer
 from raylog.client.consumer.consumer import Consumer
 from raylog.client.consumer.fetched import ConsumerRecord
 from raylog.client.errors import AbortableError, FencedError
+from raylog.client.consumer.interceptors import ConsumerInterceptor
 from raylog.client.group_offsets import GroupMetadata, OffsetAndMetadata
 from raylog.client.partition_reader import PartitionReader
 from raylog.client.producer.async_producer import AsyncProducer
@@ -47,6 +52,7 @@ __all__ = [
     "Cluster",
     "ConfigError",
     "Consumer",
+    "ConsumerInterceptor",
     "ConsumerRecord",
     "ErrorCode",
     "FencedError",

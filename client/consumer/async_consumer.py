@@ -20,14 +20,17 @@ from raylog.client.consumer.calls import ConsumerCalls, Offsets, Partition, comm
 from raylog.client.consumer.consumer import CLOSE_SECONDS
 from raylog.client.consumer.fetched import ConsumerRecord
 from raylog.client.consumer.group_member import Change
+from raylog.client.consumer.interceptors import ConsumerInterceptor
 from raylog.client.consumer.local_files import LocalFiles, read_files
 from raylog.client.consumer.offset_lookup import OffsetAndTimestamp
-from raylog.client.consumer.records import Deserializer, arrow_batches
+from raylog.client.consumer.records import Deserializer, Deserializers, arrow_batches
 from raylog.client.consumer.subscription import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from raylog.client.errors import ClientClosedError
+from raylog.client.given_config import given_config
 from raylog.client.group_offsets import OffsetAndMetadata
 from raylog.client.local_broker import SLEEP_SECONDS_MAX
 from raylog.client.network_loop import NetworkLoop
+from raylog.config.consumer import CONSUMER_CONFIG
 from raylog.core.ids import TopicPartition
 from raylog.transport.system_time import now
 
@@ -50,17 +53,20 @@ class AsyncConsumer(ConsumerCalls):
         key_deserializer: Deserializer | None = None,
         value_deserializer: Deserializer | None = None,
         assignors: Iterable[Assignor] | None = None,
+        interceptors: Sequence[ConsumerInterceptor] = (),
         mapped: bool = True,
         **settings: Any,
     ) -> None:
         """As `Consumer`. Raises ConfigError, and RuntimeError outside of a running loop."""
         self._asyncio_loop = asyncio.get_running_loop()
-        dialer = self._configure(config, settings, random.Random(), key_deserializer, value_deserializer, assignors)
-        self._files = LocalFiles(dialer.user, self._core.settings, enabled=mapped)
+        given = given_config(CONSUMER_CONFIG, config, settings)
+        deserializers = Deserializers(key_deserializer, value_deserializer)
+        self._configure(given, random.Random(), deserializers, assignors, interceptors)
+        self._files = LocalFiles(given.dialer.user, self._core.settings, enabled=mapped)
         self._lock = nullcontext()
         self._waiters: list[asyncio.Future[None]] = []
         self._loop = NetworkLoop(
-            self._core.network, dialer, self._asyncio_loop, lock=self._lock, after_event=self._after_event
+            self._core.network, given.dialer, self._asyncio_loop, lock=self._lock, after_event=self._after_event
         )
 
     async def __aenter__(self) -> Self:
@@ -81,7 +87,7 @@ class AsyncConsumer(ConsumerCalls):
         """As `Consumer.poll`."""
         count = self._core.settings.poll_records if max_records is None else max_records
         taken = await self._polled(timeout, lambda: self._core.take(count))
-        return self._deserializers.records(taken, self.seek)
+        return self._interceptors.on_consume(self._deserializers.records(taken, self.seek))
 
     async def poll_arrow(self, timeout: float = 1.0, *, columns: Sequence[str] | None = None) -> list[pa.RecordBatch]:
         """As `Consumer.poll_arrow`."""
@@ -196,6 +202,7 @@ class AsyncConsumer(ConsumerCalls):
             self._core.abandon(ClientClosedError("the consumer was closed"))
             self._loop.close()
             self._files.close()
+            self._interceptors.on_commits(self._committed_offsets)
             self._after_event()
 
     async def _leave(self, reason: str, timeout: float) -> None:
@@ -279,6 +286,7 @@ class AsyncConsumer(ConsumerCalls):
     # --- callbacks
 
     async def _tell_all(self) -> None:
+        self._interceptors.on_commits(self._committed_offsets)
         while (change := self._core.told()) is not None:
             try:
                 await self._call_listener(change)

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
-from raylog.client.client_config import Dialer
 from raylog.client.consumer.assignors import ASSIGNORS, Assignment, Assignor
 from raylog.client.consumer.core import ConsumerCore
 from raylog.client.consumer.group_member import Change, Told
+from raylog.client.consumer.interceptors import ConsumerInterceptor, Interceptors
 from raylog.client.consumer.local_files import LocalFiles
-from raylog.client.consumer.records import Deserializer, Deserializers
+from raylog.client.consumer.records import Deserializers
 from raylog.client.consumer.subscription import PartitionState
 from raylog.client.errors import ClientClosedError
-from raylog.client.given_config import given_config
+from raylog.client.given_config import GivenConfig
 from raylog.client.group_offsets import GroupMetadata, OffsetAndMetadata
 from raylog.client.network_client import Random
-from raylog.config.consumer import CONSUMER_CONFIG, EARLIEST, LATEST, ConsumerSettings, consumer_settings
+from raylog.config.consumer import EARLIEST, LATEST, ConsumerSettings, consumer_settings
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.transport.system_time import now
@@ -74,19 +74,21 @@ class ConsumerCalls:
 
     def _configure(
         self,
-        config: Mapping[str, Any] | None,
-        settings: Mapping[str, Any],
+        given: GivenConfig,
         random: Random,
-        key_deserializer: Deserializer | None,
-        value_deserializer: Deserializer | None,
+        deserializers: Deserializers,
         assignors: Iterable[Assignor] | None,
-    ) -> Dialer:
+        interceptors: Sequence[ConsumerInterceptor],
+    ) -> None:
         """Make the core. Raises ConfigError."""
-        given = given_config(CONSUMER_CONFIG, config, settings)
-        made = consumer_settings(given.configs)
-        self._deserializers = Deserializers(key_deserializer, value_deserializer)
-        self._core = ConsumerCore(given.servers, made, random, assignors=_chosen_assignors(made, assignors))
-        return given.dialer
+        settings = consumer_settings(given.configs)
+        self._deserializers = deserializers
+        self._core = ConsumerCore(given.servers, settings, random, assignors=_chosen_assignors(settings, assignors))
+        self._interceptors = Interceptors(interceptors)
+        self._committed_offsets: list[Mapping[TopicPartition, OffsetAndMetadata]] = []
+        """Those of which the interceptors are not told yet."""
+        if interceptors:
+            self._core.on_committed = self._committed_offsets.append
 
     def subscribe(
         self,

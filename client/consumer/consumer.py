@@ -20,15 +20,18 @@ from raylog.client.consumer.assignors import Assignor
 from raylog.client.consumer.calls import ConsumerCalls, Offsets, Partition, committed_offsets
 from raylog.client.consumer.fetched import ConsumerRecord
 from raylog.client.consumer.group_member import Change
+from raylog.client.consumer.interceptors import ConsumerInterceptor
 from raylog.client.consumer.local_files import LocalFiles, read_files
 from raylog.client.consumer.offset_lookup import OffsetAndTimestamp
 from raylog.client.consumer.offset_requests import OffsetCommit
-from raylog.client.consumer.records import Deserializer, arrow_batches
+from raylog.client.consumer.records import Deserializer, Deserializers, arrow_batches
 from raylog.client.consumer.subscription import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from raylog.client.errors import ClientClosedError, WakeupError
+from raylog.client.given_config import given_config
 from raylog.client.group_offsets import OffsetAndMetadata
 from raylog.client.io_thread import shared_io_thread
 from raylog.client.network_loop import NetworkLoop
+from raylog.config.consumer import CONSUMER_CONFIG
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.transport.system_time import now
@@ -51,15 +54,20 @@ class Consumer(ConsumerCalls):
         key_deserializer: Deserializer | None = None,
         value_deserializer: Deserializer | None = None,
         assignors: Iterable[Assignor] | None = None,
+        interceptors: Sequence[ConsumerInterceptor] = (),
         mapped: bool = True,
         **settings: Any,
     ) -> None:
         """`config` has Kafka's keys of a consumer; `settings` are the same keys with underscores in place of dots.
 
-        `assignors` are used in place of partition.assignment.strategy. Partitions whose leader is on this machine are
-        read from its mapped files, if `mapped`. Raises ConfigError.
+        `assignors` are used in place of partition.assignment.strategy. `interceptors` see what poll() returns, and what
+        is committed. Partitions whose leader is on this machine are read from its mapped files, if `mapped`.
+
+        Raises ConfigError.
         """
-        dialer = self._configure(config, settings, random.Random(), key_deserializer, value_deserializer, assignors)
+        given = given_config(CONSUMER_CONFIG, config, settings)
+        deserializers = Deserializers(key_deserializer, value_deserializer)
+        self._configure(given, random.Random(), deserializers, assignors, interceptors)
         self._thread = shared_io_thread()
         self._lock = self._changed = threading.Condition()
         """Held while the core is used; notified after each event while somebody waits."""
@@ -67,11 +75,11 @@ class Consumer(ConsumerCalls):
         """Held by the thread that uses the consumer."""
         self._waiting = False
         self._woken = False
-        self._files = LocalFiles(dialer.user, self._core.settings, enabled=mapped)
+        self._files = LocalFiles(given.dialer.user, self._core.settings, enabled=mapped)
         self._commits: list[tuple[OffsetCommit, OnCommit]] = []
         """Those whose end is to be told."""
         self._loop = NetworkLoop(
-            self._core.network, dialer, self._thread.loop, lock=self._changed, after_event=self._after_event
+            self._core.network, given.dialer, self._thread.loop, lock=self._changed, after_event=self._after_event
         )
 
     def __enter__(self) -> Self:
@@ -96,7 +104,7 @@ class Consumer(ConsumerCalls):
         count = self._core.settings.poll_records if max_records is None else max_records
         with self._used():
             taken = self._polled(timeout, lambda: self._core.take(count))
-            return self._deserializers.records(taken, self.seek)
+            return self._interceptors.on_consume(self._deserializers.records(taken, self.seek))
 
     def poll_arrow(self, timeout: float = 1.0, *, columns: Sequence[str] | None = None) -> list[pa.RecordBatch]:
         """The next records as Arrow record batches, of one partition each; none after `timeout` seconds.
@@ -353,6 +361,8 @@ class Consumer(ConsumerCalls):
             self._unlocked(lambda: listener(self, list(change.partitions)))
 
     def _call_on_commit(self) -> None:
+        if self._committed_offsets:
+            self._unlocked(partial(self._interceptors.on_commits, self._committed_offsets))
         done = [each for each in self._commits if each[0].done]
         self._commits = [each for each in self._commits if not each[0].done]
         for commit, on_commit in done:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from raylog.client.cluster_view import Node, parse_servers
@@ -47,6 +47,8 @@ class ConsumerCore:
         self.error: KafkaError | None = None
         """What the next poll() raises."""
         self.closed = False
+        self.on_committed: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None] = lambda _: None
+        """Called with offsets that were committed."""
         self._coordinators = Coordinators(self.network)
         self._requests = CoordinatorRequests(self.network, self._coordinators, settings.group_id)
         self._positions = Positions(
@@ -342,7 +344,14 @@ class ConsumerCore:
         *,
         retries: bool,
     ) -> OffsetCommit:
-        commit = OffsetCommit(self.network.metadata, member, offsets, now.monotonic_ms + timeout_ms, retries=retries)
+        commit = OffsetCommit(
+            self.network.metadata,
+            member,
+            offsets,
+            now.monotonic_ms + timeout_ms,
+            retries=retries,
+            on_committed=self.on_committed,
+        )
         if offsets:
             self._requests.add(commit)
             self._requests.run(now)

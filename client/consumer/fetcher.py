@@ -76,8 +76,9 @@ class Fetcher:
         )
 
     def _node_for(self, state: PartitionState, now: Now) -> int | None:
-        replica_id = state.replica_id
-        if replica_id in self._network.metadata.nodes and now.monotonic_ms < state.replica_until_ms:
+        replica_id, metadata = state.replica_id, self._network.metadata
+        is_known = replica_id in metadata.nodes and state.tp.topic in metadata.topics
+        if is_known and now.monotonic_ms < state.replica_until_ms:
             return replica_id
         state.replica_id = None
         return self._positions.leader(state)

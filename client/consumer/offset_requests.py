@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -41,15 +41,20 @@ class OffsetCommit(CoordinatorRequest):
         deadline_ms: int,
         *,
         retries: bool,
+        on_committed: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None] = lambda _: None,
     ) -> None:
         super().__init__(partial(_commit, metadata, member, offsets), self._read, deadline_ms, retries=retries)
         self.offsets = offsets
         self.topics = frozenset(tp.topic for tp in offsets)
         self._member = member
+        self._on_committed = on_committed
 
     def _read(self, response: Any) -> KafkaError | None:
         codes = [result.error_code for topic in response.topics for result in topic.partitions]
-        return next((_commit_failed(code, self._member) for code in codes if code is not ErrorCode.NONE), None)
+        error = next((_commit_failed(code, self._member) for code in codes if code is not ErrorCode.NONE), None)
+        if error is None:
+            self._on_committed(self.offsets)
+        return error
 
 
 class OffsetFetch(CoordinatorRequest):

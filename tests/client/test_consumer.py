@@ -18,6 +18,8 @@ from confluent_kafka.serialization import IntegerDeserializer, IntegerSerializer
 from raylog.client import admin
 from raylog.client.cluster_client import ClusterClient
 from raylog.client.consumer.consumer import Consumer
+from raylog.client.consumer.fetched import ConsumerRecord
+from raylog.client.consumer.interceptors import ConsumerInterceptor
 from raylog.client.errors import ClientClosedError, SerializationError, WakeupError
 from raylog.client.group_offsets import OffsetAndMetadata
 from raylog.client.producer.producer import Producer
@@ -549,6 +551,35 @@ def test_serializers_of_confluent_kafka(target: Target, make: Make, face: Any) -
     consumer.assign([(topic, 0)])
     (record,) = read(consumer, 1)
     assert (record.key, record.value) == ("snow \N{SNOWMAN}", 42)
+
+
+@faces
+def test_interceptors(target: Target, make: Make, face: Any, caplog: pytest.LogCaptureFixture) -> None:
+    topic = target.new_topic()
+    write(target, topic, b"a", b"b", b"c")
+    committed: list[Any] = []
+
+    class Failing(ConsumerInterceptor):
+        def on_consume(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
+            raise RuntimeError("on purpose")
+
+    class Some(ConsumerInterceptor):
+        def on_consume(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
+            return [record for record in records if record.value != b"b"]
+
+        def on_commit(self, offsets: Any) -> None:
+            committed.append({tp: offset.offset for tp, offset in offsets.items()})
+
+    settings = {"group_id": target.new_group(), "auto_commit_interval_ms": 0}
+    consumer = make(face, interceptors=[Failing(), Some()], **settings)
+    consumer.assign([(topic, 0)])
+    assert values(read(consumer, 2)) == [b"a", b"c"]
+    tp = TopicPartition(topic, 0)
+    until(lambda: {tp: 3} in committed, consumer)
+    consumer.commit({tp: 1})
+    consumer.poll(0.0)
+    assert {tp: 1} in committed
+    assert "error in on_consume of an interceptor" in caplog.messages
 
 
 def test_another_thread_may_only_wake_it_up(target: Target, make: Make) -> None:

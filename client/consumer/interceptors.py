@@ -1,0 +1,48 @@
+"""(shell) Code of a program that sees what a consumer returns and commits: Kafka's ConsumerInterceptor."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from raylog.client.consumer.fetched import ConsumerRecord
+from raylog.client.group_offsets import OffsetAndMetadata
+from raylog.core.ids import TopicPartition
+
+log = logging.getLogger("raylog.client")
+
+
+class ConsumerInterceptor:
+    """Override either method. An exception is logged, and the records go on as they were before this interceptor."""
+
+    def on_consume(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
+        """What poll() returns in place of these records. The positions are behind all of them in any case."""
+        return records
+
+    def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """These offsets were committed, by whatever way. Called by a later call of the consumer, in its thread."""
+
+
+class Interceptors:
+    """Called in their order; each gets the records of the one before."""
+
+    def __init__(self, interceptors: Sequence[ConsumerInterceptor]) -> None:
+        self._interceptors = interceptors
+
+    def on_consume(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
+        for interceptor in self._interceptors if records else ():
+            try:
+                records = interceptor.on_consume(records)
+            except Exception:
+                log.exception("error in on_consume of an interceptor")
+        return records
+
+    def on_commits(self, commits: list[Mapping[TopicPartition, OffsetAndMetadata]]) -> None:
+        """All that were acknowledged since the last call, which are taken out of the list."""
+        while commits:
+            offsets = commits.pop(0)
+            for interceptor in self._interceptors:
+                try:
+                    interceptor.on_commit(offsets)
+                except Exception:
+                    log.exception("error in on_commit of an interceptor")
