@@ -27,7 +27,7 @@ Assignment = dict[str, list[TopicPartition]]
 
 @dataclass(frozen=True, slots=True)
 class MemberSubscription:
-    """What a member has told the leader."""
+    """A member's subscription, as the leader of the group gets it."""
 
     member_id: str
     instance_id: str | None
@@ -145,8 +145,8 @@ Had = Mapping[str, tuple[Sequence[TopicPartition], int]]
 
 
 def assign_sticky(members: Sequence[MemberSubscription], partition_counts: Mapping[str, int], had: Had) -> Assignment:
-    """Each member keeps what it had; then what nobody has is given to those with the fewest, and moved from those with
-    the most, until no move makes the shares more equal."""
+    """Each member keeps its partitions. Partitions without an owner go to the members with the fewest. Then partitions
+    move from members with many to members with few, until their numbers are as equal as possible."""
     ranked = sorted(members, key=lambda member: member.rank)
     topics = {member.member_id: member.topics for member in ranked}
     assignment: Assignment = {member.member_id: [] for member in ranked}

@@ -19,7 +19,7 @@ from raylog.client.consumer.assignors import Assignor
 from raylog.client.consumer.calls import ConsumerCalls, Offsets, Partition, committed_offsets
 from raylog.client.consumer.consumer import CLOSE_SECONDS
 from raylog.client.consumer.fetched import ConsumerRecord
-from raylog.client.consumer.group_member import Change
+from raylog.client.consumer.group_member import RebalanceCallback
 from raylog.client.consumer.interceptors import ConsumerInterceptor
 from raylog.client.consumer.local_files import LocalFiles, read_files
 from raylog.client.consumer.offset_lookup import OffsetAndTimestamp
@@ -107,7 +107,7 @@ class AsyncConsumer(ConsumerCalls):
         try:
             async with asyncio.timeout(max(0.0, timeout)):
                 while True:
-                    await self._tell_all()
+                    await self._run_callbacks()
                     core.raise_error()
                     if found := take():
                         return found
@@ -285,18 +285,18 @@ class AsyncConsumer(ConsumerCalls):
 
     # --- callbacks
 
-    async def _tell_all(self) -> None:
+    async def _run_callbacks(self) -> None:
         self._interceptors.on_commits(self._committed_offsets)
-        while (change := self._core.told()) is not None:
+        while (callback := self._core.member.next_callback()) is not None:
             try:
-                await self._call_listener(change)
+                await self._call_listener(callback)
             finally:
-                self._core.member.change_told(now())
+                self._core.member.callback_done(now())
                 self._poke()
 
-    async def _call_listener(self, change: Change) -> None:
-        listener = self._listener(change)
+    async def _call_listener(self, callback: RebalanceCallback) -> None:
+        listener = self._listener(callback)
         if listener is not None:
-            result = listener(self, list(change.partitions))
+            result = listener(self, list(callback.partitions))
             if inspect.isawaitable(result):
                 await result

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
 from raylog.client.consumer.assignors import ASSIGNORS, Assignment, Assignor
 from raylog.client.consumer.core import ConsumerCore
-from raylog.client.consumer.group_member import Change, Told
+from raylog.client.consumer.group_member import CallbackKind, RebalanceCallback
 from raylog.client.consumer.interceptors import ConsumerInterceptor, Interceptors
 from raylog.client.consumer.local_files import LocalFiles
 from raylog.client.consumer.records import Deserializers
@@ -32,7 +33,7 @@ PATTERN_MARK: Final = "^"
 
 
 class OwnAssignor:
-    """An assignor of the user: whatever it raises is told by poll()."""
+    """An assignor of the user. poll() raises a KafkaError for whatever it raises."""
 
     def __init__(self, assignor: Assignor) -> None:
         self.name = assignor.name
@@ -55,7 +56,7 @@ def _chosen_assignors(settings: ConsumerSettings, own: Iterable[Assignor] | None
     return [each if each.name in ASSIGNORS else OwnAssignor(each) for each in own]
 
 
-class ConsumerCalls:
+class ConsumerCalls(ABC):
     """A base of the faces."""
 
     _core: ConsumerCore
@@ -68,9 +69,9 @@ class ConsumerCalls:
     _deserializers: Deserializers
     _files: LocalFiles
 
+    @abstractmethod
     def _poke(self) -> None:
         """Have the network run."""
-        raise NotImplementedError
 
     def _configure(
         self,
@@ -86,7 +87,7 @@ class ConsumerCalls:
         self._core = ConsumerCore(given.servers, settings, random, assignors=_chosen_assignors(settings, assignors))
         self._interceptors = Interceptors(interceptors)
         self._committed_offsets: list[Mapping[TopicPartition, OffsetAndMetadata]] = []
-        """Those of which the interceptors are not told yet."""
+        """Those for which `on_commit` of the interceptors was not called yet."""
         if interceptors:
             self._core.on_committed = self._committed_offsets.append
 
@@ -121,7 +122,7 @@ class ConsumerCalls:
     def assignment(self) -> set[TopicPartition]:
         """The partitions that this consumer reads now."""
         with self._lock:
-            return {tp for tp, state in self._core.subscription.partitions.items() if state.told}
+            return {tp for tp, state in self._core.subscription.partitions.items() if state.announced}
 
     def subscription(self) -> set[str]:
         """The topics, with those that match the pattern so far."""
@@ -219,9 +220,13 @@ class ConsumerCalls:
     def _timeout_ms(self, timeout: float | None) -> int:
         return self._core.settings.api_timeout_ms if timeout is None else int(1000 * timeout)
 
-    def _listener(self, change: Change) -> OnRebalance | None:
-        listeners = {Told.ASSIGNED: self._on_assign, Told.REVOKED: self._on_revoke, Told.LOST: self._on_lost}
-        return listeners[change.kind]
+    def _listener(self, callback: RebalanceCallback) -> OnRebalance | None:
+        listeners = {
+            CallbackKind.ASSIGNED: self._on_assign,
+            CallbackKind.REVOKED: self._on_revoke,
+            CallbackKind.LOST: self._on_lost,
+        }
+        return listeners[callback.kind]
 
     def _no_position(self, state: PartitionState) -> KafkaError:
         metadata = self._core.network.metadata

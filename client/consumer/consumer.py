@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from raylog.client.consumer.assignors import Assignor
 from raylog.client.consumer.calls import ConsumerCalls, Offsets, Partition, committed_offsets
 from raylog.client.consumer.fetched import ConsumerRecord
-from raylog.client.consumer.group_member import Change
+from raylog.client.consumer.group_member import RebalanceCallback
 from raylog.client.consumer.interceptors import ConsumerInterceptor
 from raylog.client.consumer.local_files import LocalFiles, read_files
 from raylog.client.consumer.offset_lookup import OffsetAndTimestamp
@@ -77,7 +77,7 @@ class Consumer(ConsumerCalls):
         self._woken = False
         self._files = LocalFiles(given.dialer.user, self._core.settings, enabled=mapped)
         self._commits: list[tuple[OffsetCommit, OnCommit]] = []
-        """Those whose end is to be told."""
+        """Those whose `on_commit` was not called yet."""
         self._loop = NetworkLoop(
             self._core.network, given.dialer, self._thread.loop, lock=self._changed, after_event=self._after_event
         )
@@ -130,7 +130,7 @@ class Consumer(ConsumerCalls):
             self._begin_poll()
             try:
                 while True:
-                    self._tell_all()
+                    self._run_callbacks()
                     self._raise_wakeup()
                     core.raise_error()
                     found = take()
@@ -345,20 +345,20 @@ class Consumer(ConsumerCalls):
 
     # --- callbacks
 
-    def _tell_all(self) -> None:
+    def _run_callbacks(self) -> None:
         self._call_on_commit()
-        while (change := self._core.told()) is not None:
+        while (callback := self._core.member.next_callback()) is not None:
             try:
-                self._call_listener(change)
+                self._call_listener(callback)
             finally:
-                self._core.member.change_told(now())
+                self._core.member.callback_done(now())
                 self._poke()
 
-    def _call_listener(self, change: Change) -> None:
+    def _call_listener(self, callback: RebalanceCallback) -> None:
         """Without the lock: the callback may use the consumer."""
-        listener = self._listener(change)
+        listener = self._listener(callback)
         if listener is not None:
-            self._unlocked(lambda: listener(self, list(change.partitions)))
+            self._unlocked(lambda: listener(self, list(callback.partitions)))
 
     def _call_on_commit(self) -> None:
         if self._committed_offsets:

@@ -15,7 +15,7 @@ from raylog.transport.peer_link import RequestFor
 
 
 class CoordinatorRequest:
-    """One of them; whoever has made it looks at `done`."""
+    """One request. Its creator looks at `done`."""
 
     def __init__(
         self, request: RequestFor, read: Callable[[Any], KafkaError | None], deadline_ms: int, *, retries: bool
@@ -104,7 +104,7 @@ class CoordinatorRequests:
         if not (request.retries and error.code.retriable):
             request.finish(error)
             return
-        request.error = error  # told if the time is over
+        request.error = error  # raised if the time is over
         settings = self._network.settings
         pause_ms = backoff_ms(
             request.attempts, settings.retry_backoff_ms, settings.retry_backoff_ms_max, self._network.jitter

@@ -12,7 +12,7 @@ from raylog.client.consumer.assignors import Assignor
 from raylog.client.consumer.coordinator_requests import CoordinatorRequest, CoordinatorRequests
 from raylog.client.consumer.fetched import ConsumerRecord, FetchedBatches
 from raylog.client.consumer.fetcher import Fetcher
-from raylog.client.consumer.group_member import Change, GroupMember, Told
+from raylog.client.consumer.group_member import CallbackKind, GroupMember, RebalanceCallback
 from raylog.client.consumer.offset_lookup import OffsetLookup
 from raylog.client.consumer.offset_requests import OffsetCommit, OffsetFetch
 from raylog.client.consumer.positions import Positions
@@ -73,7 +73,7 @@ class ConsumerCore:
         self.asked_topics: frozenset[str] = frozenset()
         """Those of which the user has asked for metadata, while it waits for them."""
         self._unknown: dict[str, int | None] = {}
-        """Since when topics are said not to exist (monotonic); None if the user was told."""
+        """Since when topics are said not to exist (monotonic); None once poll() has raised the error."""
         self.network.services.append(self)
 
     # --- as a service of the network
@@ -116,12 +116,12 @@ class ConsumerCore:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"cannot assign partition {partition} of topic {topic!r}")
         self.subscription.assign(wanted)
 
-    def given_up(self) -> Change | None:
-        """What the user has to be told before `unsubscribe`."""
-        told = [tp for tp, state in self.subscription.partitions.items() if state.told]
-        if not self.subscription.by_group or not told:
+    def given_up(self) -> RebalanceCallback | None:
+        """The rebalance callback that is due before `unsubscribe`."""
+        assigned = [tp for tp, state in self.subscription.partitions.items() if state.announced]
+        if not self.subscription.by_group or not assigned:
             return None
-        return Change(Told.REVOKED if self.member.is_member else Told.LOST, told)
+        return RebalanceCallback(CallbackKind.REVOKED if self.member.is_member else CallbackKind.LOST, assigned)
 
     def unsubscribe(self, reason: str, now: Now, timeout_ms: int) -> CoordinatorRequest | None:
         """Leave the group. Returns the request to the coordinator, if there is one."""
@@ -151,10 +151,6 @@ class ConsumerCore:
         if self.error is not None:
             error, self.error = self.error, None
             raise error
-
-    def told(self) -> Change | None:
-        """What the user has to be told, before more is polled; `member.change_told` follows."""
-        return self.member.told()
 
     def take(self, count: int) -> list[ConsumerRecord]:
         """At most `count` records, each partition in its turn. Raises MalformedBatch where there is nothing before it.

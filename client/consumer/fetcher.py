@@ -31,7 +31,7 @@ from raylog.transport.peer_link import VersionFor
 log = logging.getLogger("raylog.client")
 TOPICS_BY_ID_SINCE: Final = 13
 RAISED: Final = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_SERVER_ERROR)
-"""Errors of a partition that the user gets; with all others the leader is looked for again."""
+"""Errors of a partition that poll() raises. After all others the metadata is asked for again."""
 
 
 class Fetcher:
@@ -198,16 +198,22 @@ class Fetcher:
             if result.preferred_read_replica != NO_BROKER_ID:
                 state.replica_id = result.preferred_read_replica
                 state.replica_until_ms = now.monotonic_ms + self._settings.network.metadata_age_ms_max
-            self._buffer(state, result)
+            self._buffer(state, result, now)
 
-    def _buffer(self, state: PartitionState, result: Any) -> None:
+    def _buffer(self, state: PartitionState, result: Any, now: Now) -> None:
         records = b"".join(result.records or ())
         if not records:
             return
         aborted = [Aborted(each.producer_id, each.first_offset) for each in result.aborted_transactions or ()]
         position = _position(state)
-        fetched = FetchedBatches(state.tp, records, position, aborted, check_crcs=self._settings.check_crcs)
-        if fetched.next_offset > position:
+        try:
+            fetched = FetchedBatches(state.tp, records, position, aborted, check_crcs=self._settings.check_crcs)
+            if fetched.next_offset <= position:
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the response has no complete batch from there on")
+        except KafkaError as error:  # a batch of another format, or garbage
+            self._positions.raise_error(KafkaError(error.code, f"{state.tp}, offset {position}: {error.message}"))
+            self._positions.delay(state, now)
+        else:
             state.buffered.append(fetched)
 
     def _truncated(self, state: PartitionState, diverging: Any) -> None:

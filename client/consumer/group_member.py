@@ -1,11 +1,12 @@
 """A consumer's membership of its group, by Kafka's classic rebalance protocol. Sans-IO.
 
-    OUT --poll--> LEAVING --told--> JOINING --> ASSIGNING (leader) --> SYNCING --> ENTERING --told--> IN
+    OUT --poll--> LEAVING --------> JOINING --> ASSIGNING (leader) --> SYNCING --> ENTERING --------> IN
      ^                                 |                                  |                           |
      +------ errors, or a rebalance ---+----------------------------------+---------------------------+
 
-In LEAVING and ENTERING the user is told which partitions are revoked, lost or assigned, by poll() in its own thread:
-`told` has what to tell. Before partitions are revoked, their offsets are committed if enable.auto.commit says so.
+In LEAVING and ENTERING the rebalance callbacks for revoked, lost and assigned partitions are due: poll() takes them
+from `next_callback` and calls them in the user's thread. Before partitions are revoked, their offsets are committed if
+enable.auto.commit says so.
 
 Eager assignors give everything up before they join. Cooperative ones keep it, give up what the new assignment lacks,
 and join again so that others get that (KIP-429).
@@ -66,8 +67,8 @@ class Step(Enum):
     IN = "in"
 
 
-class Told(Enum):
-    """What a rebalance listener is told of partitions."""
+class CallbackKind(Enum):
+    """What has happened to partitions."""
 
     ASSIGNED = "assigned"
     REVOKED = "revoked"
@@ -76,13 +77,13 @@ class Told(Enum):
 
 
 @dataclass(slots=True)
-class Change:
-    """Something that the user is told."""
+class RebalanceCallback:
+    """A call of the user's on_assign, on_revoke or on_lost."""
 
-    kind: Told
+    kind: CallbackKind
     partitions: Sequence[TopicPartition]
     committing: bool = False
-    """Whether their offsets are being committed, after which the user is told."""
+    """Whether their offsets are being committed; the callback is due afterwards."""
     begun: bool = False
 
 
@@ -135,9 +136,9 @@ class GroupMember:
         self._assigned_generation = NO_GENERATION
         self._topics_from = 0
         """The metadata response from which on the topics of a pattern are known."""
-        self._changes: deque[Change] = deque()
-        self._telling: Change | None = None
-        """What the user is being told."""
+        self._callbacks: deque[RebalanceCallback] = deque()
+        self._running: RebalanceCallback | None = None
+        """The callback that the user is in."""
         self._asked: object | None = None
         """The JoinGroup or SyncGroup in flight."""
         self._beating = False
@@ -172,29 +173,29 @@ class GroupMember:
         self._wants_join = True
         self._reason = reason
 
-    def told(self) -> Change | None:
-        """What the user has to be told now. `change_told` follows."""
-        if self._telling is None and self._changes and self._changes[0].begun and not self._changes[0].committing:
-            self._telling = self._changes.popleft()
-            if self._telling.kind is Told.ASSIGNED:
-                for tp in self._telling.partitions:
-                    self._subscription.partitions[tp].told = True
-            return self._telling
+    def next_callback(self) -> RebalanceCallback | None:
+        """The callback to call now. `callback_done` follows."""
+        if self._running is None and self._callbacks and self._callbacks[0].begun and not self._callbacks[0].committing:
+            self._running = self._callbacks.popleft()
+            if self._running.kind is CallbackKind.ASSIGNED:
+                for tp in self._running.partitions:
+                    self._subscription.partitions[tp].announced = True
+            return self._running
         return None
 
-    def change_told(self, now: Now) -> None:
-        change, self._telling = self._telling, None
-        assert change is not None
+    def callback_done(self, now: Now) -> None:
+        callback, self._running = self._running, None
+        assert callback is not None
         owned = self._subscription.partitions
-        if change.kind is Told.ASSIGNED:
-            for tp in change.partitions:
+        if callback.kind is CallbackKind.ASSIGNED:
+            for tp in callback.partitions:
                 owned[tp].pending = False
         else:
-            self._subscription.set_partitions(owned.keys() - set(change.partitions))
+            self._subscription.set_partitions(owned.keys() - set(callback.partitions))
         self.run(now)
 
     def leave(self, reason: str, now: Now, timeout_ms: int) -> CoordinatorRequest | None:
-        """Tell the coordinator, and forget the membership; the user is not told. Members with an instance id stay.
+        """Send LeaveGroup, and forget the membership; no callback is called. Members with an instance id stay.
 
         Returns the request to the coordinator; None if there is none.
         """
@@ -206,7 +207,7 @@ class GroupMember:
         self._member_id = ""
         self._generation = NO_GENERATION
         self.leader_topics = frozenset()
-        self._changes.clear()
+        self._callbacks.clear()
         self._begin_anew()
         return request
 
@@ -219,16 +220,16 @@ class GroupMember:
         self._watch_poll(now)
         self._watch_topics()
         self._heartbeat(now)
-        self._tell(now)
+        self._prepare_callback(now)
         wants_join = self.step is Step.OUT or (self.step is Step.IN and self._wants_join)
         if (
             wants_join
             and self.polling
-            and self._telling is None
+            and self._running is None
             and self._network.metadata.updates >= self._topics_from
         ):
             self._prepare(now)
-        if self.step is Step.LEAVING and self._all_told:
+        if self.step is Step.LEAVING and self._callbacks_done:
             self.step = Step.JOINING
         if self.step is Step.JOINING:
             self._join(now)
@@ -236,7 +237,7 @@ class GroupMember:
             self._assign(now)
         if self.step is Step.SYNCING:
             self._sync(now)
-        if self.step is Step.ENTERING and self._all_told:
+        if self.step is Step.ENTERING and self._callbacks_done:
             self.step = Step.IN
             self.run(now)
 
@@ -287,46 +288,46 @@ class GroupMember:
             self._on_error(error)
             return None
 
-    # --- telling the user
+    # --- rebalance callbacks
 
-    def _tell(self, now: Now) -> None:
-        """Prepare the first of the changes, of which the user is told in poll()."""
-        if not self._changes or not self.polling:
+    def _prepare_callback(self, now: Now) -> None:
+        """Commit the offsets for the next callback, if it needs that."""
+        if not self._callbacks or not self.polling:
             return
-        change = self._changes[0]
-        if not change.begun:
-            change.begun = True
-            if change.kind is Told.REVOKED and not self.is_member:
-                change.kind = Told.LOST
-            change.committing = change.kind is Told.REVOKED
-        if change.committing and self.commit(change.partitions, now):
-            change.committing = False
+        callback = self._callbacks[0]
+        if not callback.begun:
+            callback.begun = True
+            if callback.kind is CallbackKind.REVOKED and not self.is_member:
+                callback.kind = CallbackKind.LOST
+            callback.committing = callback.kind is CallbackKind.REVOKED
+        if callback.committing and self.commit(callback.partitions, now):
+            callback.committing = False
 
     @property
-    def _all_told(self) -> bool:
-        return not self._changes and self._telling is None
+    def _callbacks_done(self) -> bool:
+        return not self._callbacks and self._running is None
 
     def _prepare(self, now: Now) -> None:
         """Give up what has to be given up before the member joins."""
         subscription = self._subscription
-        subscription.set_partitions([tp for tp, state in subscription.partitions.items() if state.told])
+        subscription.set_partitions([tp for tp, state in subscription.partitions.items() if state.announced])
         owned = subscription.partitions
         if not self.is_member:
-            given_up, kind = list(owned), Told.LOST
+            given_up, kind = list(owned), CallbackKind.LOST
         elif self._cooperative:
-            given_up, kind = [tp for tp in owned if tp.topic not in subscription.topics], Told.REVOKED
+            given_up, kind = [tp for tp in owned if tp.topic not in subscription.topics], CallbackKind.REVOKED
         else:
-            given_up, kind = list(owned), Told.REVOKED
+            given_up, kind = list(owned), CallbackKind.REVOKED
         self.step = Step.LEAVING
-        self._changes.clear()
+        self._callbacks.clear()
         if given_up:
             self._give_up(given_up, kind)
-        self._tell(now)
+        self._prepare_callback(now)
 
-    def _give_up(self, partitions: Sequence[TopicPartition], kind: Told) -> None:
+    def _give_up(self, partitions: Sequence[TopicPartition], kind: CallbackKind) -> None:
         for tp in partitions:
             self._subscription.partitions[tp].pending = True
-        self._changes.append(Change(kind, partitions))
+        self._callbacks.append(RebalanceCallback(kind, partitions))
 
     # --- joining
 
@@ -414,7 +415,7 @@ class GroupMember:
             return
         self._counts = self._partition_counts()
         try:
-            shares = self._assignors[self._protocol].assign(self._members, self._counts)
+            shares = self._assignor().assign(self._members, self._counts)
         except KafkaError as error:
             self._fail(error, now)
             self._begin_anew()
@@ -426,6 +427,13 @@ class GroupMember:
             for member in self._members
         )
         self.step = Step.SYNCING
+
+    def _assignor(self) -> Assignor:
+        """The one that the coordinator has chosen. Raises KafkaError."""
+        if self._protocol not in self._assignors:
+            text = f"the coordinator has chosen the protocol {self._protocol!r}, which this member did not offer"
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, text)
+        return self._assignors[self._protocol]
 
     def _partition_counts(self) -> dict[str, int]:
         found = ((topic, self._network.metadata.topic(topic)) for topic in self.leader_topics)
@@ -466,14 +474,14 @@ class GroupMember:
         new = sorted(set(assigned) - owned)
         self.step = Step.ENTERING
         if given_up:
-            self._give_up(given_up, Told.REVOKED)
+            self._give_up(given_up, CallbackKind.REVOKED)
             self.rejoin("partitions were given up for other members")
         self._subscription.set_partitions((*owned, *assigned))
         for tp in new:
             state = self._subscription.partitions[tp]
-            state.pending, state.told = True, False
-        self._changes.append(Change(Told.ASSIGNED, new))
-        self._tell(now)
+            state.pending, state.announced = True, False
+        self._callbacks.append(RebalanceCallback(CallbackKind.ASSIGNED, new))
+        self._prepare_callback(now)
 
     # --- heartbeats
 

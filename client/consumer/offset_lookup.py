@@ -102,6 +102,8 @@ class OffsetLookup:
                     self.result[tp] = OffsetAndTimestamp(found.offset, found.timestamp, found.leader_epoch)
         if not self._left:
             self.finish(None)
+        elif not asked.isdisjoint(self._left) and now.monotonic_ms >= self.due_ms:
+            self._refused(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the response lacks a partition"), now)
 
     def _failed(self, asked: frozenset[TopicPartition], error: KafkaError, now: Now) -> None:
         self._asked -= asked

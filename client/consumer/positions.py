@@ -174,6 +174,7 @@ class Positions:
                 else:
                     state.attempts = 0
                     state.seek(found.offset, found.leader_epoch)
+        self._failed(moves, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the response lacks the partition"), now)
 
     def _failed(self, moves: Mapping[TopicPartition, int], error: KafkaError, now: Now) -> None:
         for tp in moves:

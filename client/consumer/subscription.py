@@ -34,10 +34,10 @@ class PartitionState:
     paused: bool = False
     stuck: bool = False
     """It has no position that exists, and waits for the user to seek."""
-    told: bool = True
-    """The user knows that it is assigned."""
+    announced: bool = True
+    """Whether `on_assign` was called for it."""
     pending: bool = False
-    """Its assignment or revocation is being told to the user: nothing is fetched or returned."""
+    """A rebalance callback for it is due or running: nothing is fetched or returned."""
     buffered: deque[FetchedBatches] = field(default_factory=deque)
     moves: int = field(default_factory=lambda: next(_moves))
     """Another number after each change of the position but by reading: older responses are dropped. No two partitions

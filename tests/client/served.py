@@ -60,12 +60,12 @@ class Target:
             consumer.close()
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Served(Target):
     """A broker of ours, with a second listener that has TLS and log-ins."""
 
-    running: RunningCluster = None  # type: ignore[assignment]
-    certificates: Certificates = None  # type: ignore[assignment]
+    running: RunningCluster
+    certificates: Certificates
 
     def settings(self, door: str = "unix") -> dict[str, Any]:
         if door != "sasl-tls":

@@ -9,7 +9,7 @@ from functools import partial
 
 from raylog.client.consumer.assignors import ASSIGNORS
 from raylog.client.consumer.core import ConsumerCore
-from raylog.client.consumer.group_member import Told
+from raylog.client.consumer.group_member import CallbackKind
 from raylog.config.consumer import CONSUMER_CONFIG, ConsumerSettings, consumer_settings
 from raylog.core.config import Configs, ConfigSource, Layer
 from raylog.core.errors import ErrorCode, KafkaError
@@ -152,7 +152,7 @@ class GroupConsumer:
         now = self.world.now()
         self.core.begin_poll(now)
         try:
-            self._tell()
+            self._run_callbacks()
             self.core.raise_error()
             for record in self.core.take(rng.choice((1, 5, 500))):
                 self._got(TopicPartition(record.topic, record.partition), record.offset, record.value or b"")
@@ -174,16 +174,16 @@ class GroupConsumer:
         late = self.trouble and rng.random() < 0.01
         self.world.after(2000 if late else rng.choice((1, 5, 50)), partial(self._poll, life))
 
-    def _tell(self) -> None:
-        while (change := self.core.told()) is not None:
-            self.world.marks[f"partitions {change.kind.value}"] += bool(change.partitions)
-            for tp in change.partitions:
-                if change.kind is Told.ASSIGNED:
+    def _run_callbacks(self) -> None:
+        while (callback := self.core.member.next_callback()) is not None:
+            self.world.marks[f"partitions {callback.kind.value}"] += bool(callback.partitions)
+            for tp in callback.partitions:
+                if callback.kind is CallbackKind.ASSIGNED:
                     assert tp not in self._next, f"{tp} was assigned twice"
                     self._next[tp] = -1
                 else:
                     del self._next[tp]
-            self.core.member.change_told(self.world.now())
+            self.core.member.callback_done(self.world.now())
 
     def _got(self, tp: TopicPartition, offset: int, value: bytes) -> None:
         assert tp in self._next, f"a record of {tp}, which is not assigned"

@@ -1,0 +1,82 @@
+"""The consumer's core with responses that no sound broker sends: an error in poll(), and it can go on."""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from raylog.client.consumer.assignors import ASSIGNORS
+from raylog.client.consumer.core import ConsumerCore
+from raylog.config.consumer import CONSUMER_CONFIG, consumer_settings
+from raylog.core.clock import Now
+from raylog.core.config import Configs, ConfigSource, Layer
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import TopicPartition
+
+TP = TopicPartition("t", 0)
+NOW = Now(1_000, 1_000)
+
+
+@pytest.fixture
+def core() -> ConsumerCore:
+    layer = Layer(ConfigSource.STATIC_BROKER_CONFIG, CONSUMER_CONFIG.parse({"group.id": "g"}))
+    settings = consumer_settings(Configs(CONSUMER_CONFIG, [layer]))
+    core = ConsumerCore("127.0.0.1:1", settings, random.Random(1), assignors=list(ASSIGNORS.values()))
+    core.assign([TP])
+    return core
+
+
+@pytest.mark.parametrize(
+    ("records", "code"),
+    [
+        (b"\xff" * 200, ErrorCode.CORRUPT_MESSAGE),
+        (b"short", ErrorCode.CORRUPT_MESSAGE),
+        (bytes(200), ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
+    ],
+)
+def test_records_that_are_no_batches(core: ConsumerCore, records: bytes, code: ErrorCode) -> None:
+    state = core.subscription.state(TP)
+    state.seek(5)
+    state.asked = True
+    result: Any = SimpleNamespace(
+        partition_index=0,
+        error_code=ErrorCode.NONE,
+        high_watermark=9,
+        last_stable_offset=9,
+        log_start_offset=0,
+        preferred_read_replica=-1,
+        diverging_epoch=SimpleNamespace(end_offset=-1),
+        records=[records],
+        aborted_transactions=None,
+    )
+    topic = SimpleNamespace(name=TP.topic, partitions=[result])
+    response = SimpleNamespace(error_code=ErrorCode.NONE, responses=[topic])
+    core._fetcher._answered(0, {TP: state.moves}, {TP: 0}, {}, response, NOW)
+    with pytest.raises(KafkaError, match="t-0, offset 5") as raised:
+        core.raise_error()
+    assert raised.value.code is code
+    assert (state.asked, state.position, state.fetchable) == (False, 5, True)
+    assert state.due_ms > NOW.monotonic_ms
+
+
+def test_offsets_that_a_response_lacks(core: ConsumerCore) -> None:
+    state = core.subscription.state(TP)
+    state.seek_by("earliest")
+    state.asked = True
+    core._positions._answered({TP: state.moves}, SimpleNamespace(topics=[]), NOW)
+    assert (state.asked, state.reset) == (False, "earliest")
+    assert state.due_ms > NOW.monotonic_ms
+    with pytest.raises(KafkaError, match="lacks the partition"):
+        core.raise_error()
+
+
+def test_a_protocol_that_was_not_offered(core: ConsumerCore) -> None:
+    core.unsubscribe("test", NOW, 0)
+    core.subscribe(["t"], None)
+    member = core.member
+    member._protocol = "best"
+    with pytest.raises(KafkaError, match="'best', which this member did not offer"):
+        member._assignor()
