@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import sys
 import tempfile
 import threading
@@ -15,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from raylog.actors.announcement import find_announced
+from raylog.actors.bootstrap import servers_of
 from raylog.actors.broker_restart import RESTART_SECONDS, restart_broker
 from raylog.actors.broker_set import KeptDirectory, add_broker, changing, remove_broker
 from raylog.actors.client_files import PROPERTIES_FILE
@@ -25,7 +25,7 @@ from raylog.actors.data_dir import BROKERS_MAX, delete_data_dir, make_data_dir, 
 from raylog.actors.given_config import GivenConfig, NewConfig
 from raylog.actors.local_ray import join_or_start_ray, join_ray, prepare_environment
 from raylog.actors.login import create_users, prepare_login
-from raylog.actors.names import SUPERVISOR_NAME, broker_name, is_broker, number_of
+from raylog.actors.names import SUPERVISOR_NAME, broker_name, check_name, is_broker, number_of
 from raylog.client.client_config import ClientConfig, checked_properties
 from raylog.core.errors import ConfigError
 from raylog.core.journal import JournalEvent
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from raylog.actors.controller import ControllerStatus
 
 log = logging.getLogger("raylog.actors.cluster")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 DEFAULT_PORT = 9092
 STOP_SECONDS = 30.0
 ABANDON_SECONDS = 10.0
@@ -91,7 +90,7 @@ class Cluster:
     ) -> None:
         """Use `start` or `connect` instead."""
         self.name = name
-        self.bootstrap_servers = _servers(brokers)
+        self.bootstrap_servers = servers_of(brokers)
         """Addresses of all brokers for Kafka clients, as of the creation of this object or its last change of them."""
         self._stopped = False
         self._owned = owned
@@ -107,6 +106,10 @@ class Cluster:
 
     def __enter__(self) -> Self:
         return self
+
+    def __reduce__(self) -> tuple[Callable[..., Cluster], tuple[Any, ...]]:
+        """For tasks and actors of the same Ray: there it is as if `connect` had returned it, with its login."""
+        return _copied, (self.name, self.bootstrap_servers, self.client_config)
 
     def __exit__(self, *_: object) -> None:
         if self._owned:
@@ -251,15 +254,16 @@ class Cluster:
             ray.shutdown()
 
     def _reached_by(self, brokers: Sequence[BrokerStatus]) -> ClientConfig:
-        return ClientConfig(_servers(brokers), self._client_properties)
+        return ClientConfig(servers_of(brokers), self._client_properties)
 
     def _find_servers(self) -> None:
-        self.bootstrap_servers = _servers(self.status())
+        self.bootstrap_servers = servers_of(self.status())
 
 
-def _servers(brokers: Sequence[BrokerStatus]) -> str:
-    """The addresses of the brokers that are running."""
-    return ",".join(f"{broker.host}:{broker.port}" for broker in brokers if broker.port)
+def _copied(name: str, bootstrap_servers: str, client_config: Mapping[str, Any]) -> Cluster:
+    cluster = Cluster(name, [], client_config=client_config)
+    cluster.bootstrap_servers = bootstrap_servers
+    return cluster
 
 
 def start(
@@ -341,7 +345,7 @@ def start(
         ready = wait_until_ready(name, handles, interruption.check)
         statuses = [status for node, status in ready.items() if is_broker(node)]
         create_users({node: handles[node] for node in ready if is_broker(node)}, files.secret, new.users, login)
-        client_config = {} if login is None else login.write(_servers(statuses))
+        client_config = {} if login is None else login.write(servers_of(statuses))
     except BaseException:
         for handle in handles.values():
             ray.kill(handle, no_restart=True)
@@ -508,11 +512,3 @@ def _query_all(handles: Mapping[str, Any]) -> ClusterStatus:
             status = status if answer is None else ray.get(answer, timeout=STATUS_SECONDS)
         (statuses.brokers if is_broker(node) else statuses.controllers).append(status)
     return statuses
-
-
-def check_name(name: str) -> None:
-    """Raises ConfigError for an invalid cluster name."""
-    if not _NAME.fullmatch(name):
-        raise ConfigError(
-            f"name={name!r}: must be up to 100 letters, digits, '.', '_' and '-', a letter or digit first"
-        )

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import re
+
+from raylog.core.errors import ConfigError
+
+NAMESPACE_PREFIX = "raylog/"
 SUPERVISOR_NAME = "supervisor"
 CHANGE_NAME = "change"
 """The actor that locks the cluster while brokers are added, removed or restarted."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def namespace_of(cluster: str) -> str:
-    return f"raylog/{cluster}"
+    return f"{NAMESPACE_PREFIX}{cluster}"
+
+
+def check_name(cluster: str) -> None:
+    """Raises ConfigError for an invalid cluster name."""
+    if not _NAME.fullmatch(cluster):
+        raise ConfigError(
+            f"name={cluster!r}: must be up to 100 letters, digits, '.', '_' and '-', a letter or digit first"
+        )
 
 
 def broker_name(broker_id: int) -> str:

@@ -22,8 +22,9 @@ from collections.abc import Sequence
 import raylog
 from raylog.actors.announcement import announcing
 from raylog.actors.client_files import LIBRDKAFKA_FILE, PROPERTIES_FILE
-from raylog.actors.cluster import DEFAULT_PORT, Interruption, check_name
+from raylog.actors.cluster import DEFAULT_PORT, Interruption
 from raylog.actors.local_ray import auth_mode, use_token_file
+from raylog.actors.names import check_name
 from raylog.actors.ray_watch import RayWatch
 from raylog.cli.arguments import Subparsers, add_cluster, read_properties, whole_number
 from raylog.cli.configuration import (

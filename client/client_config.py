@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
+from raylog.client.bootstrap import Door, resolve
 from raylog.config.client import ISOLATION_LEVEL, ClientSettings, client_settings, https_settings, is_secret_of_client
 from raylog.core.errors import ConfigError
 from raylog.core.password import Password
@@ -44,14 +45,15 @@ class ClientConfig:
     ) -> ClientConfig:
         """The other arguments are used in place of bootstrap.servers and isolation.level in the properties.
 
-        Raises ConfigError.
+        The name of a cluster is resolved now: processes that get the result need not be connected to Ray. Raises
+        ConfigError, and KafkaError if the brokers of a named cluster do not respond.
         """
         own = {} if isolation_level is None else {ISOLATION_LEVEL.name: isolation_level}
         checked = checked_properties({**(properties or {}), **own})
         servers = bootstrap_servers or client_settings(checked).bootstrap_servers
         if not servers:
             raise ConfigError("bootstrap.servers: must be set")
-        return cls(servers, checked)
+        return cls(resolve(servers).servers, checked)
 
     def dialer(self) -> Dialer:
         """Raises ConfigError."""
@@ -81,8 +83,9 @@ def checked_properties(properties: Mapping[str, Any]) -> dict[str, str | Passwor
 class Dialer:
     """Opens connections that are encrypted and log in as the client's properties say."""
 
-    def __init__(self, settings: ClientSettings) -> None:
+    def __init__(self, settings: ClientSettings, door: Door | None = None) -> None:
         """Raises ConfigError."""
+        self.door = door
         self._settings = settings
         self._login = _login_by(settings)
         if settings.tls is not None:

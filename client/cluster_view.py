@@ -18,7 +18,9 @@ def parse_servers(bootstrap_servers: str) -> list[tuple[str, int]]:
     for text in bootstrap_servers.split(","):
         match = _SERVER.fullmatch(text.strip())
         if match is None or not 0 < int(match["port"]) <= 65535:
-            raise ConfigError(f"bootstrap.servers={bootstrap_servers!r}: must be host:port[,host:port...]")
+            raise ConfigError(
+                f"bootstrap.servers={bootstrap_servers!r}: must be host:port[,host:port...] or ray://<cluster>"
+            )
         servers.append((match["host"].strip("[]"), int(match["port"])))
     return servers
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from raylog.client.bootstrap import resolve
 from raylog.client.client_config import Dialer, checked_properties
 from raylog.config.client import BOOTSTRAP_SERVERS, client_settings
 from raylog.core.config import Configs, ConfigSchema, ConfigSource, Layer
@@ -23,14 +24,18 @@ class GivenConfig:
 
 
 def given_config(schema: ConfigSchema, config: Mapping[str, Any] | None, arguments: Mapping[str, Any]) -> GivenConfig:
-    """`arguments` are keys with underscores in place of dots, and go before those in `config`. Raises ConfigError."""
+    """`arguments` are keys with underscores in place of dots, and go before those in `config`.
+
+    Raises ConfigError, and KafkaError if the brokers of a named cluster do not respond.
+    """
     given = {**(config or {}), **{name.replace("_", "."): value for name, value in arguments.items()}}
     texts = checked_properties({name: _text(value) for name, value in given.items() if value is not None})
     plain = {name: value.reveal() if isinstance(value, Password) else value for name, value in texts.items()}
     configs = Configs(schema, [Layer(ConfigSource.STATIC_BROKER_CONFIG, schema.parse(plain))])
     if not configs[BOOTSTRAP_SERVERS]:
         raise ConfigError("bootstrap.servers: must be set")
-    return GivenConfig(configs[BOOTSTRAP_SERVERS], configs, Dialer(client_settings(texts)))
+    servers, door = resolve(configs[BOOTSTRAP_SERVERS])
+    return GivenConfig(servers, configs, Dialer(client_settings(texts), door))
 
 
 def _text(value: Any) -> Any:

@@ -23,6 +23,8 @@ log = logging.getLogger("raylog.client")
 TICK_SECONDS_MAX: Final = 3600.0
 UNIX_SECONDS: Final = 1.0
 """A Unix socket connects at once unless its broker has stopped accepting."""
+NETWORK_SECONDS: Final = 3.0
+"""A broker of a named cluster that cannot be reached within this time is reached by its actor."""
 
 
 class NetworkLoop:
@@ -146,24 +148,51 @@ class NetworkLoop:
             self.event(end)
 
     async def _connect(self, link: PeerLink, address: Address, endpoint: LinkEndpoint) -> None:
-        dialer = self._dialer
-        if not dialer.is_plain:
-            context, login = await self._loop.run_in_executor(None, dialer.prepare, address.host)
+        """By the network; if that fails, by the door of a named cluster."""
+        context = None
+        if not self._dialer.is_plain:
+            context, login = await self._loop.run_in_executor(None, self._dialer.prepare, address.host)
             if login is not None:
                 self._logins[link] = login
-            name = address.host if context is not None else None
-            await self._loop.create_connection(
-                lambda: endpoint, address.host, address.port, ssl=context, server_hostname=name
+        door = self._dialer.door
+        if door is None:
+            await self._connect_by_network(address, endpoint, context)
+        elif not await self._is_reached(address, endpoint, context):
+            session = await door.open(
+                address.host, address.port, None if address.node is None else address.node.broker_id
             )
-            return
+            if await self._is_reached(address, endpoint, context):  # it has just been restarted
+                session.close()
+            else:
+                session.start(endpoint)
+
+    async def _is_reached(self, address: Address, endpoint: LinkEndpoint, context: ssl.SSLContext | None) -> bool:
+        """Connect by the network. False if there is no path to the broker."""
+        try:
+            async with asyncio.timeout(NETWORK_SECONDS):
+                await self._connect_by_network(address, endpoint, context)
+        except ssl.SSLError:
+            raise
+        except (OSError, TimeoutError):
+            if endpoint.connected:
+                raise
+            return False
+        return True
+
+    async def _connect_by_network(
+        self, address: Address, endpoint: LinkEndpoint, context: ssl.SSLContext | None
+    ) -> None:
         node = address.node
-        if node is not None:
+        if self._dialer.is_plain and node is not None:
             name = unix.kafka_socket_name(node.broker_id)
             sock = unix.connect_in_runtime_dir(node.cluster_id, name, unix.STREAM, timeout_seconds=UNIX_SECONDS)
             if sock is not None:
                 await self._loop.create_unix_connection(lambda: endpoint, sock=sock)
                 return
-        await self._loop.create_connection(lambda: endpoint, address.host, address.port)
+        name_in_certificate = address.host if context is not None else None
+        await self._loop.create_connection(
+            lambda: endpoint, address.host, address.port, ssl=context, server_hostname=name_in_certificate
+        )
 
     async def _log_in_again(self, link: PeerLink, address: Address) -> None:
         try:

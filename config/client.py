@@ -38,7 +38,11 @@ _PREFIXES: Final = ("security.", "ssl.", "sasl.")
 _URL: Final = re.compile(r"(https?://[^/?#]+|file:///)[^\s#]*")
 
 BOOTSTRAP_SERVERS: ConfigKey[str] = ConfigKey(
-    "bootstrap.servers", ConfigType.STRING, "", "Addresses of brokers to connect to first: host:port,host:port."
+    "bootstrap.servers",
+    ConfigType.STRING,
+    "",
+    "Addresses of brokers to connect to first: host:port,host:port. Or ray://<cluster>: finds a cluster by its name"
+    " in the Ray to which the process is connected.",
 )
 SECURITY_PROTOCOL: ConfigKey[str] = ConfigKey(
     "security.protocol",

@@ -25,7 +25,9 @@ Ray is imported when a cluster is started or connected to, Arrow and Ray Data wh
 
 from typing import TYPE_CHECKING, Any
 
+from raylog.actors.bootstrap import find_cluster
 from raylog.actors.cluster import Cluster, connect, start
+from raylog.client import bootstrap
 from raylog.client.consumer.async_consumer import AsyncConsumer
 from raylog.client.consumer.consumer import Consumer
 from raylog.client.consumer.fetched import ConsumerRecord
@@ -71,6 +73,8 @@ __all__ = [
     "read_table",
     "start",
 ]
+
+bootstrap.resolvers["ray"] = find_cluster
 
 
 def __getattr__(name: str) -> Any:
