@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from raylog.actors.cluster_actors import current_handles, nodes_of
@@ -54,7 +55,7 @@ def running_clusters() -> list[str]:
     return sorted(each.removeprefix(NAMESPACE_PREFIX) for each in spaces if each.startswith(NAMESPACE_PREFIX))
 
 
-def servers_of(brokers: list[BrokerStatus]) -> str:
+def servers_of(brokers: Sequence[BrokerStatus]) -> str:
     """The addresses of the brokers that are running."""
     hosts = [(f"[{each.host}]" if ":" in each.host else each.host, each.port) for each in brokers if each.port]
     return ",".join(f"{host}:{port}" for host, port in hosts)

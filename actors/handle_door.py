@@ -101,7 +101,7 @@ class HandleTransport(asyncio.Transport):
     def _pass_on(self, protocol: asyncio.BufferedProtocol, received: bytes) -> None:
         data = memoryview(received)
         while data and not self._closed:
-            room = protocol.get_buffer(len(data))
+            room = memoryview(protocol.get_buffer(len(data)))
             count = min(len(room), len(data))
             room[:count] = data[:count]
             data = data[count:]
