@@ -13,7 +13,7 @@ from typing import Any
 from raylog.actors.cluster_actors import merged_from_hosts
 from raylog.actors.names import broker_name
 from raylog.actors.waiting import wait_until_done
-from raylog.client import admin
+from raylog.client import cluster_admin as admin
 from raylog.client.cluster_client import ClusterClient
 from raylog.core.errors import KafkaError
 from raylog.core.ids import NO_BROKER_ID

@@ -25,7 +25,7 @@ from raylog.actors.cluster_actors import (
 )
 from raylog.actors.names import CHANGE_NAME, broker_name, is_broker, namespace_of
 from raylog.actors.waiting import wait_until_done
-from raylog.client import admin
+from raylog.client import cluster_admin as admin
 from raylog.client.client_config import ClientConfig
 from raylog.client.cluster_client import ClusterClient
 from raylog.client.reassignments import check_holds_nothing

@@ -18,7 +18,7 @@ from typing import Final
 
 from raylog.cli.arguments import Subparsers, add_bootstrap_server, open_client
 from raylog.cli.columns import columns
-from raylog.client import admin
+from raylog.client import cluster_admin as admin
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.security.acl import (
     CLUSTER,

@@ -53,7 +53,8 @@ from raylog.cli.configuration import (
     has_configuration,
     refuse_passwords_in_arguments,
 )
-from raylog.client import admin, reassignments
+from raylog.client import cluster_admin as admin
+from raylog.client import reassignments
 from raylog.client.cluster_client import ClusterClient
 from raylog.client.reassignment_plan import emptied, format_plan
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError

@@ -21,8 +21,8 @@ from raylog.cli.arguments import (
     whole_number,
 )
 from raylog.cli.columns import columns
-from raylog.client import admin
-from raylog.client.admin import BROKER_RESOURCE, TOPIC_RESOURCE, ConfigEntry
+from raylog.client import cluster_admin as admin
+from raylog.client.cluster_admin import BROKER_RESOURCE, TOPIC_RESOURCE, ConfigEntry
 from raylog.core.config import ConfigSource
 from raylog.core.errors import ErrorCode, KafkaError
 

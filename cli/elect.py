@@ -11,7 +11,7 @@ import json
 
 from raylog.cli.arguments import Subparsers, add_bootstrap_server, open_client, partitions_of, topic_and_partitions
 from raylog.cli.columns import columns
-from raylog.client import admin
+from raylog.client import cluster_admin as admin
 from raylog.core.errors import ErrorCode, KafkaError
 
 ELECTION_TYPES = {"preferred": 0, "unclean": 1}

@@ -15,7 +15,7 @@ from dataclasses import asdict
 
 from raylog.cli.arguments import Subparsers, add_bootstrap_server, open_client
 from raylog.cli.columns import columns
-from raylog.client import admin
+from raylog.client import cluster_admin as admin
 from raylog.metadata.levels import LATEST_LEVEL, METADATA_FEATURE
 
 LEVEL_MAX = 2**15 - 1

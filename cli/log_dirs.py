@@ -30,7 +30,7 @@ from raylog.cli.arguments import (
     whole_number,
 )
 from raylog.cli.columns import columns
-from raylog.client import admin
+from raylog.client import cluster_admin as admin
 from raylog.client.cluster_client import ClusterClient
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition

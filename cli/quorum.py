@@ -18,7 +18,7 @@ from typing import Any
 from raylog.cli.arguments import Subparsers, add_bootstrap_server, open_client
 from raylog.cli.columns import columns
 from raylog.cli.topics import id_text
-from raylog.client import admin
+from raylog.client import cluster_admin as admin
 from raylog.core.ids import NO_TIMESTAMP_MS
 from raylog.protocol.messages.describe_quorum import ReplicaState, ResponsePartitionData
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 from raylog.cli.arguments import Subparsers, add_bootstrap_server, key_and_value, open_client
 from raylog.cli.columns import columns
-from raylog.client import admin
+from raylog.client import cluster_admin as admin
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.quotas.client_quotas import CLIENT_ID, DEFAULT, IP, USER, entity
 from raylog.quotas.definitions import CLIENT_KEYS, IP_KEYS

@@ -23,7 +23,8 @@ from typing import Any
 
 from raylog.cli.arguments import Subparsers, add_bootstrap_server, broker_ids, names, open_client, whole_number
 from raylog.cli.columns import columns
-from raylog.client import admin, reassignments
+from raylog.client import cluster_admin as admin
+from raylog.client import reassignments
 from raylog.client.cluster_client import ClusterClient
 from raylog.client.reassignment_plan import Plan, format_plan, parse_plan, spread
 from raylog.core.errors import ErrorCode, KafkaError

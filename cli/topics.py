@@ -7,7 +7,7 @@ import base64
 from uuid import UUID
 
 from raylog.cli.arguments import Subparsers, add_bootstrap_server, key_and_value, open_client, whole_number
-from raylog.client import admin
+from raylog.client import cluster_admin as admin
 from raylog.client.cluster_client import ClusterClient
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.protocol.messages.metadata import MetadataResponseTopic

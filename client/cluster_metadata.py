@@ -89,6 +89,11 @@ class ClusterMetadata:
     def name_of(self, topic_id: UUID) -> str | None:
         return self._names.get(topic_id)
 
+    @property
+    def attempts(self) -> int:
+        """Requests that failed since the last response."""
+        return self._attempts
+
     # --- what is wanted
 
     def want(self, topics: Iterable[str]) -> None:

@@ -1,6 +1,9 @@
-"""Errors of calls that a client refuses itself."""
+"""Errors of calls that a client refuses itself, and of operations that have failed for some of their items."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
 
 from raylog.core.errors import ErrorCode, KafkaError
 
@@ -61,3 +64,52 @@ class TransactionAbortedError(KafkaError):
 
     def __reduce__(self) -> tuple[type[TransactionAbortedError], tuple[str]]:
         return TransactionAbortedError, (self.message,)
+
+
+class AdminError(KafkaError):
+    """An operation of an admin client has failed, for all or for some of what it was asked for."""
+
+    def __init__(
+        self,
+        code: ErrorCode,
+        message: str = "",
+        errors: Mapping[Any, KafkaError] | None = None,
+        results: Mapping[Any, Any] | None = None,
+    ) -> None:
+        super().__init__(code, message)
+        self.errors: dict[Any, KafkaError] = dict(errors or {})
+        """By item: topics, partitions, groups..."""
+        self.results: dict[Any, Any] = dict(results or {})
+        """Of the items that have not failed."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.code, self.message, self.errors, self.results)
+
+    @staticmethod
+    def of(errors: Mapping[Any, KafkaError], results: Mapping[Any, Any]) -> AdminError:
+        """The code is that of the first error, the class that of all of them."""
+        first = next(iter(errors.values()))
+        kinds = {_KINDS.get(error.code, AdminError) for error in errors.values()}
+        texts = dict.fromkeys(error.message for error in errors.values())
+        made: type[AdminError] = kinds.pop() if len(kinds) == 1 else AdminError
+        by_item = {item: error for item, error in errors.items() if item is not None}
+        return made(first.code, "; ".join(texts), by_item, results)
+
+
+class UnknownTopicError(AdminError):
+    """A topic or partition does not exist."""
+
+
+class AuthorizationError(AdminError):
+    """The client is not permitted to do this."""
+
+
+_KINDS: Final[dict[ErrorCode, type[AdminError]]] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: UnknownTopicError,
+    ErrorCode.UNKNOWN_TOPIC_ID: UnknownTopicError,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: AuthorizationError,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: AuthorizationError,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: AuthorizationError,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: AuthorizationError,
+    ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED: AuthorizationError,
+}

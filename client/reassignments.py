@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import groupby
 
-from raylog.client import admin
+from raylog.client import cluster_admin as admin
 from raylog.client.cluster_client import ClusterClient
 from raylog.client.reassignment_plan import Plan, throttled_replicas
 from raylog.core.errors import ErrorCode, KafkaError

@@ -5,6 +5,9 @@
     with raylog.start("my-log", data_dir="/data/raylog", brokers=3) as cluster:
         print(cluster.bootstrap_servers)  # for any Kafka client
 
+        with raylog.AdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+            admin.create_topics(raylog.NewTopic("flights", num_partitions=6))
+
         with raylog.Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
             producer.send("flights", key="LH400", value=b"boarding")
 
@@ -28,10 +31,14 @@ from typing import TYPE_CHECKING, Any
 from raylog.actors.bootstrap import find_cluster
 from raylog.actors.cluster import Cluster, connect, start
 from raylog.client import bootstrap
+from raylog.client.admin.admin_client import AdminClient
+from raylog.client.admin.async_admin_client import AsyncAdminClient
+from raylog.client.admin.configs import ConfigResource, ConfigResourceType
+from raylog.client.admin.topics import NewPartitions, NewTopic
 from raylog.client.consumer.async_consumer import AsyncConsumer
 from raylog.client.consumer.consumer import Consumer
 from raylog.client.consumer.fetched import ConsumerRecord
-from raylog.client.errors import AbortableError, FencedError
+from raylog.client.errors import AbortableError, AdminError, AuthorizationError, FencedError, UnknownTopicError
 from raylog.client.consumer.interceptors import ConsumerInterceptor
 from raylog.client.group_offsets import GroupMetadata, OffsetAndMetadata
 from raylog.client.partition_reader import PartitionReader
@@ -49,10 +56,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AbortableError",
+    "AdminClient",
+    "AdminError",
+    "AsyncAdminClient",
     "AsyncConsumer",
     "AsyncProducer",
+    "AuthorizationError",
     "Cluster",
     "ConfigError",
+    "ConfigResource",
+    "ConfigResourceType",
     "Consumer",
     "ConsumerInterceptor",
     "ConsumerRecord",
@@ -60,6 +73,8 @@ __all__ = [
     "FencedError",
     "GroupMetadata",
     "KafkaError",
+    "NewPartitions",
+    "NewTopic",
     "OffsetAndMetadata",
     "PartitionReader",
     "PriorityPartitioner",
@@ -68,6 +83,7 @@ __all__ = [
     "RecordMetadata",
     "TopicPartition",
     "TopicTable",
+    "UnknownTopicError",
     "connect",
     "read_dataset",
     "read_table",

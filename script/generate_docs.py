@@ -12,6 +12,7 @@ from typing import Any
 
 from limits_page import limits_page
 
+from raylog.config.admin import ADMIN_KEYS
 from raylog.config.client import CLIENT_KEYS
 from raylog.config.client_network import NETWORK_KEYS
 from raylog.config.consumer import CONSUMER_KEYS
@@ -80,6 +81,11 @@ Any other key is an error.
 Their settings are the client's keys, `isolation.level` among them, those that begin with `client.id` above, and these.
 
 {consumers}
+### `raylog.AdminClient` and `raylog.AsyncAdminClient`
+
+Their settings are the client's keys without `isolation.level`, those that begin with `client.id` above, and these.
+
+{admins}
 ## Keys of Kafka's that are not supported
 
 `num.replica.fetchers` sets the number of threads that copy from one leader in Kafka. A broker of raylog runs one thread
@@ -121,6 +127,7 @@ def _configuration() -> str:
         clients=_table(CLIENT_KEYS, marked=False),
         producers=_table((*NETWORK_KEYS, *PRODUCER_KEYS), marked=False),
         consumers=_table([key for key in CONSUMER_KEYS if key not in CLIENT_KEYS], marked=False),
+        admins=_table(ADMIN_KEYS, marked=False),
     )
 
 

@@ -18,7 +18,8 @@ from typing import Any
 
 import pytest
 
-from raylog.client import admin, groups, users
+from raylog.client import cluster_admin as admin
+from raylog.client import groups, users
 from raylog.client.client_config import ClientConfig
 from raylog.client.cluster_client import ClusterClient
 from raylog.client.connectors import NearestConnector

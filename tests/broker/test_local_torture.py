@@ -21,7 +21,7 @@ from zlib import crc32
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
-from raylog.client.admin import create_topic
+from raylog.client.cluster_admin import create_topic
 from raylog.client.cluster_client import ClusterClient
 from raylog.core.errors import ErrorCode
 from raylog.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic

@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 
 import raylog
 from raylog.broker.broker import Broker
-from raylog.client.admin import create_topic
+from raylog.client.cluster_admin import create_topic
 from raylog.client.cluster_client import ClusterClient
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.protocol.messages.metadata import MetadataRequest

@@ -13,7 +13,8 @@ import pytest
 import raylog
 from raylog.actors.broker_set import changing
 from raylog.cli.main import main
-from raylog.client import admin, reassignments
+from raylog.client import cluster_admin as admin
+from raylog.client import reassignments
 from raylog.client.cluster_client import ClusterClient
 from raylog.core.ids import TopicPartition
 from tests.cli.conftest import Result

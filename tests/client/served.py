@@ -11,8 +11,8 @@ from typing import Any
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Position
 
-from raylog.client import admin
-from raylog.client.cluster_client import ClusterClient
+from raylog.client.admin.admin_client import AdminClient
+from raylog.client.admin.topics import NewTopic
 from tests.support.certificates import Certificates
 from tests.support.cluster_thread import RunningCluster, cluster_thread
 
@@ -36,9 +36,9 @@ class Target:
     def new_topic(self, partitions: int = 1, **configs: str) -> str:
         self.topics += 1
         name = f"topic-{self.topics}"
-        with ClusterClient(self.plain, client_id="tests") as client:
-            given = {key.replace("_", "."): value for key, value in configs.items()}
-            admin.create_topic(client, name, num_partitions=partitions, replication_factor=1, configs=given)
+        given = {key.replace("_", "."): value for key, value in configs.items()}
+        with AdminClient(bootstrap_servers=self.plain) as admin:
+            admin.create_topics(NewTopic(name, partitions, 1, configs=given))
         return name
 
     def new_group(self) -> str:

@@ -14,7 +14,7 @@ from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 from confluent_kafka.serialization import IntegerDeserializer, IntegerSerializer, StringDeserializer, StringSerializer
 
-from raylog.client import admin
+from raylog.client import cluster_admin as admin
 from raylog.client.cluster_client import ClusterClient
 from raylog.client.consumer.consumer import Consumer
 from raylog.client.consumer.fetched import ConsumerRecord

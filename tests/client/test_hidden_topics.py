@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from raylog.client import admin
+from raylog.client import cluster_admin as admin
 from raylog.client.cluster_client import ClusterClient
 from raylog.client.reassignments import check_holds_nothing
 from raylog.config.authorization import STANDARD_AUTHORIZER

@@ -11,8 +11,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer
 from confluent_kafka import TopicPartition as StockPartition
 
 from raylog.client import range_reader
-from raylog.client.admin import create_topic
 from raylog.client.client_config import ClientConfig
+from raylog.client.cluster_admin import create_topic
 from raylog.client.cluster_client import ClusterClient
 from raylog.client.partition_reader import PartitionReader
 from raylog.core.errors import ConfigError

@@ -15,7 +15,7 @@ from typing import ClassVar
 import pytest
 
 from raylog.client import local_broker, local_reader
-from raylog.client.admin import create_topic, delete_topic
+from raylog.client.cluster_admin import create_topic, delete_topic
 from raylog.client.cluster_client import ClusterClient
 from raylog.client.local_broker import LocalBroker, open_local
 from raylog.client.local_reader import LocalPartitionReader

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 from raylog.client import partition_reader
-from raylog.client.admin import alter_quotas, create_topic, delete_topic
+from raylog.client.cluster_admin import alter_quotas, create_topic, delete_topic
 from raylog.client.cluster_client import ClusterClient
 from raylog.client.partition_reader import PartitionReader
 from raylog.core.errors import ErrorCode, KafkaError

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from raylog.client import admin
+from raylog.client import cluster_admin as admin
 from raylog.client.cluster_client import ClusterClient
 from raylog.client.consumer.consumer import Consumer
 from raylog.client.producer.producer import Producer

@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 
 import raylog
 from raylog.client import topic_table
-from raylog.client.admin import create_topic, delete_topic
+from raylog.client.cluster_admin import create_topic, delete_topic
 from raylog.client.cluster_client import ClusterClient
 from raylog.client.partition_reader import PartitionReader
 from raylog.client.topic_table import TopicTable

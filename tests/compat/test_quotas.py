@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 
-from raylog.client import admin
+from raylog.client import cluster_admin as admin
 from raylog.client.cluster_client import ClusterClient
 from raylog.quotas.client_quotas import Identity
 from tests.compat.topics import create_topic

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from raylog.client.admin import create_topic
+from raylog.client.cluster_admin import create_topic
 from raylog.client.cluster_client import ClusterClient
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from raylog.client.admin import create_topic, delete_topic
+from raylog.client.cluster_admin import create_topic, delete_topic
 from raylog.client.cluster_client import ClusterClient
 from raylog.config.authorization import STANDARD_AUTHORIZER
 from raylog.core.errors import ErrorCode, KafkaError

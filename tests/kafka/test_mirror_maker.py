@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from raylog.client.admin import TOPIC_RESOURCE, alter_configs, topic_configs
+from raylog.client.cluster_admin import TOPIC_RESOURCE, alter_configs, topic_configs
 from raylog.client.cluster_client import ClusterClient
 from tests.kafka.history import ANSWER_SECONDS, QUIET, Server, consume, create_topic, flush
 from tests.support.forms import by_form

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from raylog.client import admin
+from raylog.client import cluster_admin as admin
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import TopicPartition
 from tests.compat.topics import create_topic

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import raylog
-from raylog.client import admin
+from raylog.client import cluster_admin as admin
 from raylog.client.cluster_client import ClusterClient
 from tests.support.ports import free_ports
 

@@ -12,7 +12,8 @@ import pytest
 import raylog
 from raylog.cli import reassign
 from raylog.cli.main import main
-from raylog.client import admin, reassignments
+from raylog.client import cluster_admin as admin
+from raylog.client import reassignments
 from raylog.client.cluster_client import ClusterClient
 from raylog.client.reassignment_plan import spread
 from tests.compat.topics import create_topic

@@ -24,8 +24,8 @@ from raylog.actors.given_config import GivenConfig
 from raylog.actors.handle_connector import HandleConnector
 from raylog.actors.login import prepare_login
 from raylog.client import delegation_tokens, users
-from raylog.client.admin import create_topic
 from raylog.client.client_config import ClientConfig
+from raylog.client.cluster_admin import create_topic
 from raylog.client.cluster_client import ClusterClient
 from raylog.config.properties import parse_properties
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError

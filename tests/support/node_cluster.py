@@ -12,7 +12,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from raylog.actors.data_dir import make_data_dir
-from raylog.client import admin
+from raylog.client import cluster_admin as admin
 from raylog.client.cluster_client import ClusterClient
 from raylog.core.errors import KafkaError
 from raylog.metadata.voters import FIRST_VOTER_ID

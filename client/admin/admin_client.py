@@ -1,0 +1,127 @@
+"""(shell) The blocking admin client.
+
+with raylog.AdminClient(bootstrap_servers="127.0.0.1:9092") as admin:
+    admin.create_topics([raylog.NewTopic("flights", num_partitions=6)])
+    admin.describe_topics("flights")
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+from raylog.client.admin import cluster, configs, topics
+from raylog.client.admin.calls import Steps
+from raylog.client.admin.core import AdminCore, Operation
+from raylog.client.given_config import given_config
+from raylog.client.io_thread import shared_io_thread
+from raylog.client.network_loop import NetworkLoop
+from raylog.config.admin import ADMIN_CONFIG, admin_settings
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.transport.system_time import now
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _blocking(operation: Callable[P, Steps[T]]) -> Callable[Concatenate[AdminClient, P], T]:
+    """A method that waits for the operation, at most as long as its argument `timeout` says."""
+
+    @wraps(operation)
+    def method(self: AdminClient, /, *arguments: P.args, **options: P.kwargs) -> T:
+        timeout: Any = options.get("timeout")
+        return self._wait_for(operation(*arguments, **options), timeout)
+
+    return method
+
+
+class AdminClient:
+    """Open from `__init__` to `close`; a context manager. Any number of threads may use it at the same time.
+
+    Every method takes a `timeout` in seconds in place of default.api.timeout.ms. It raises AdminError if it has failed
+    for one of its items or more: `errors` and `results` of the error have what became of each.
+    """
+
+    def __init__(
+        self, config: Mapping[str, Any] | None = None, *, waits_for_brokers: bool = True, **settings: Any
+    ) -> None:
+        """`config` has Kafka's keys of an admin client; `settings` are the same keys with underscores for dots.
+
+        Without `waits_for_brokers` calls fail at once if none of bootstrap.servers can be reached. Raises ConfigError.
+        """
+        given = given_config(ADMIN_CONFIG, config, settings)
+        self._core = AdminCore(
+            given.servers, admin_settings(given.configs), random.Random(), waits_for_brokers=waits_for_brokers
+        )
+        self._thread = shared_io_thread()
+        self._lock = threading.Lock()
+        """Held while the core is used."""
+        self._loop = NetworkLoop(
+            self._core.network, given.dialer, self._thread.loop, lock=self._lock, after_event=lambda: None
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections; operations of other threads fail with ClientClosedError. Can be called twice."""
+        self._check_thread()
+        with self._lock:
+            if not self._core.close():
+                return
+        ended = threading.Event()
+        self._thread.loop.call_soon_threadsafe(self._end, ended)
+        ended.wait()
+
+    create_topics = _blocking(topics.create_topics)
+    delete_topics = _blocking(topics.delete_topics)
+    list_topics = _blocking(topics.list_topics)
+    describe_topics = _blocking(topics.describe_topics)
+    describe_topic_partitions = _blocking(topics.describe_topic_partitions)
+    create_partitions = _blocking(topics.create_partitions)
+
+    describe_configs = _blocking(configs.describe_configs)
+    incremental_alter_configs = _blocking(configs.incremental_alter_configs)
+    alter_configs = _blocking(configs.alter_configs)
+    list_config_resources = _blocking(configs.list_config_resources)
+
+    describe_cluster = _blocking(cluster.describe_cluster)
+    unregister_broker = _blocking(cluster.unregister_broker)
+    describe_features = _blocking(cluster.describe_features)
+    update_features = _blocking(cluster.update_features)
+    describe_metadata_quorum = _blocking(cluster.describe_metadata_quorum)
+    describe_log_dirs = _blocking(cluster.describe_log_dirs)
+    alter_replica_log_dirs = _blocking(cluster.alter_replica_log_dirs)
+
+    # --- internals
+
+    def _wait_for(self, steps: Steps[T], timeout: float | None) -> T:
+        self._check_thread()
+        done = threading.Event()
+        operation = Operation(steps, now().monotonic_ms, self._core.timeout_ms(timeout), done.set)
+        with self._lock:
+            self._core.start(operation)
+            self._loop.poke_threadsafe()
+        try:
+            done.wait()
+        finally:
+            if not done.is_set():  # interrupted
+                with self._lock:
+                    operation.finish(None, None)
+        if operation.error is not None:
+            raise operation.error
+        return operation.result  # type: ignore[return-value]  # set if there is no error
+
+    def _check_thread(self) -> None:
+        if self._thread.is_current:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a callback of a client cannot wait for an admin client")
+
+    def _end(self, ended: threading.Event) -> None:
+        self._loop.close()
+        ended.set()

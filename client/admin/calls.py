@@ -1,0 +1,158 @@
+"""What an administrative operation asks: items, the broker that serves each, and how the answers are read. Pure.
+
+An operation is a generator: it yields a `Call`, is sent the `Results` once each item has an answer or has failed for
+good, and returns what the user gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeVar
+
+from raylog.client.coordinators import KeyType
+from raylog.client.errors import AdminError
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import TopicPartition
+from raylog.protocol.schema import Message
+
+
+@dataclass(frozen=True, slots=True)
+class AnyBroker:
+    """Any broker serves it; one that has served a change of this client shows that change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Controller:
+    """The active controller, or the broker that forwards to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """The broker with this id."""
+
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinator:
+    """The coordinator of a group, or of a transactional id."""
+
+    key_type: KeyType
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """The leader of a partition."""
+
+    tp: TopicPartition
+
+
+Route = AnyBroker | Controller | Broker | Coordinator | Leader
+ANY_BROKER: Final = AnyBroker()
+CONTROLLER: Final = Controller()
+
+
+def group(group_id: str) -> Coordinator:
+    return Coordinator(KeyType.GROUP, group_id)
+
+
+def transaction(transactional_id: str) -> Coordinator:
+    return Coordinator(KeyType.TRANSACTION, transactional_id)
+
+
+class Answer(NamedTuple):
+    """What a response says of one item: a value, or an error."""
+
+    item: Any
+    value: Any = None
+    code: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+class Results(NamedTuple):
+    """Of the items of a call: each is in one of the two."""
+
+    values: dict[Any, Any]
+    errors: dict[Any, KafkaError]
+
+    def checked(self) -> dict[Any, Any]:
+        """The values. Raises AdminError if an item has failed; it has the values of the others."""
+        if self.errors:
+            raise AdminError.of(self.errors, self.values)
+        return self.values
+
+
+Item = TypeVar("Item", bound=Hashable)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Items of one broker go out in one request, if `batched`."""
+
+    routes: Mapping[Any, Route]
+    name: Callable[[Any], str]
+    """Names an item in an error."""
+    request: Callable[[Sequence[Any], int], Message]
+    """For these items; the broker may take so many milliseconds."""
+    read: Callable[[Any, Sequence[Any]], Iterable[Answer]]
+    """What the response says of these items."""
+    version_max: int | None = None
+    batched: bool = True
+
+
+Steps = Generator[Call, Results, T]
+"""An operation that returns a T."""
+
+
+def ask(
+    route: Route,
+    name: str,
+    request: Callable[[int], Message],
+    read: Callable[[Any], T],
+) -> Steps[T]:
+    """One request that succeeds or fails as a whole. `read` makes the result of a response without an error."""
+
+    def answers(response: Any, items: Sequence[Any]) -> Iterator[Answer]:
+        code = getattr(response, "error_code", ErrorCode.NONE)
+        message = getattr(response, "error_message", None)
+        yield Answer(None, None if code else read(response), code, message)
+
+    call = Call({None: route}, lambda _: name, lambda _, left_ms: request(left_ms), answers)
+    found = yield call
+    result: T = found.checked()[None]
+    return result
+
+
+def refused_as_a_whole(response: Any, items: Sequence[Any]) -> list[Answer]:
+    """The same error for each item, if the response has one for all."""
+    code = getattr(response, "error_code", ErrorCode.NONE)
+    message = getattr(response, "error_message", None)
+    return [Answer(item, None, code, message) for item in items] if code else []
+
+
+def named(kind: str) -> Callable[[Any], str]:
+    """Names items such as `topic 'orders'`."""
+    return lambda item: f"{kind} {item!r}" if isinstance(item, str) else f"{kind} {item}"
+
+
+def distinct(items: Iterable[Item], name: Callable[[Item], str]) -> list[Item]:
+    """The items. Raises KafkaError if one is given twice."""
+    found: dict[Item, None] = {}
+    for item in items:
+        if item in found:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name(item)} is given twice")
+        found[item] = None
+    return list(found)
+
+
+def several(items: Iterable[str] | str) -> list[str]:
+    """A text stands for itself, not for its characters."""
+    return [items] if isinstance(items, str) else list(items)
+
+
+def partitions_in(partitions: Iterable[TopicPartition | tuple[str, int]]) -> list[TopicPartition]:
+    """Raises KafkaError if one is given twice."""
+    return distinct((TopicPartition(*each) for each in partitions), str)

@@ -1,0 +1,533 @@
+"""Admin requests go to the broker that serves each item, are retried there and elsewhere, and end in time."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from raylog.client.admin import cluster, configs, topics
+from raylog.client.admin.calls import CONTROLLER, Answer, Call, Leader, Steps, ask, group, named
+from raylog.client.admin.configs import ConfigResource, ConfigResourceType
+from raylog.client.admin.core import UNKNOWN_MS_MAX, AdminCore, Operation
+from raylog.client.errors import AdminError, AuthorizationError, ClientClosedError, UnknownTopicError
+from raylog.config.admin import AdminSettings
+from raylog.config.client_network import NetworkSettings
+from raylog.core.clock import Now
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import TopicPartition
+from raylog.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
+from raylog.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+    DeleteRecordsTopicResult,
+)
+from raylog.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+from raylog.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+from raylog.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from raylog.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from raylog.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from raylog.protocol.registry import api_for
+from tests.client.test_network_client import NoChance
+
+LOST = KafkaError(ErrorCode.NETWORK_EXCEPTION, "gone")
+TIMEOUT_MS = 60_000
+SILENCE = object()
+"""The answer of a broker that never answers."""
+
+
+class Bench:
+    """A cluster that answers from tables and scripts, and a clock that moves when nothing else does."""
+
+    def __init__(self, *, waits_for_brokers: bool = True, servers: str = "h:1,i:2") -> None:
+        network = NetworkSettings(request_timeout_ms=10_000, retry_backoff_ms=100, retry_backoff_ms_max=1000)
+        settings = AdminSettings(network, TIMEOUT_MS)
+        self.core = AdminCore(servers, settings, NoChance(), waits_for_brokers=waits_for_brokers)
+        self.clock_ms = 1000
+        self.reachable = True
+        self.nodes = [1, 2, 3]
+        self.controller = 1
+        self.topics: dict[str, list[int] | ErrorCode] = {}
+        """The leaders of the partitions, or why there are none."""
+        self.coordinators: dict[str, int] = {}
+        self.served: list[tuple[int, Any, int]] = []
+        """The broker, the request, and when it was sent; without metadata and look-ups of coordinators."""
+        self.lookups = 0
+        self.answer: Callable[[int, Any], Any] = lambda node_id, request: SILENCE
+        self._pending: list[tuple[int | None, Any, Any, Any]] = []
+        self.core.network.ask = self._ask  # type: ignore[method-assign]
+        self.core.network.ask_any = self._ask_any  # type: ignore[method-assign]
+
+    @property
+    def now(self) -> Now:
+        return Now(self.clock_ms, 0)
+
+    def start(self, steps: Steps[Any], timeout_ms: int = TIMEOUT_MS) -> Operation[Any]:
+        operation = Operation(steps, self.clock_ms, timeout_ms, lambda: None)
+        self.core.start(operation)
+        return operation
+
+    def run(self, steps: Steps[Any], timeout_ms: int = TIMEOUT_MS) -> Any:
+        """The result of an operation; time passes until there is one."""
+        operation = self.start(steps, timeout_ms)
+        while True:
+            self.turn()
+            if operation.done:
+                break
+            if not self._pending:
+                due_ms = self.core.network.next_tick_ms()
+                assert due_ms > self.clock_ms, "the client would spin"
+                self.clock_ms = due_ms
+        if operation.error is not None:
+            raise operation.error
+        return operation.result
+
+    def turn(self) -> None:
+        self.core.network.run(self.now)
+        pending, self._pending = self._pending, []
+        for node_id, request_for, on_answer, on_failure in pending:
+            try:
+                request = request_for(self._version) if callable(request_for) else request_for
+            except KafkaError as error:
+                on_failure(error, self.now)
+                continue
+            answer = self._answer(node_id, request)
+            if isinstance(answer, KafkaError):
+                on_failure(answer, self.now)
+            elif answer is not SILENCE:
+                on_answer(answer, self.now)
+        if pending:
+            self.core.network.run(self.now)
+
+    @staticmethod
+    def _version(api_key: int) -> int:
+        spec = api_for(api_key)
+        assert spec is not None
+        return spec.highest
+
+    def _ask(self, node_id: int, request: Any, on_answer: Any, on_failure: Any, now: Now, **_: Any) -> None:
+        assert node_id in self.core.network.metadata.nodes
+        self._pending.append((node_id, request, on_answer, on_failure))
+
+    def _ask_any(self, request: Any, on_answer: Any, on_failure: Any, now: Now) -> None:
+        self._pending.append((None, request, on_answer, on_failure))
+
+    def _answer(self, node_id: int | None, request: Any) -> Any:
+        if not self.reachable:
+            return LOST
+        if node_id is None and isinstance(request, MetadataRequest):
+            return self.metadata(request)
+        if isinstance(request, FindCoordinatorRequest):
+            self.lookups += 1
+            found = [Coordinator(key=key, node_id=self.coordinators[key]) for key in request.coordinator_keys]
+            return FindCoordinatorResponse(coordinators=tuple(found))
+        assert node_id is not None
+        self.served.append((node_id, request, self.clock_ms))
+        return self.answer(node_id, request)
+
+    def metadata(self, request: MetadataRequest) -> MetadataResponse:
+        names = list(self.topics) if request.topics is None else [topic.name or "" for topic in request.topics]
+        return MetadataResponse(
+            brokers=tuple(MetadataResponseBroker(node_id=node, host=f"h{node}", port=9) for node in self.nodes),
+            cluster_id="c",
+            controller_id=self.controller,
+            topics=tuple(self._topic(name) for name in names),
+        )
+
+    def _topic(self, name: str) -> MetadataResponseTopic:
+        leaders = self.topics.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if isinstance(leaders, ErrorCode):
+            return MetadataResponseTopic(name=name, topic_id=UUID(int=1), error_code=leaders)
+        partitions = tuple(
+            MetadataResponsePartition(partition_index=number, leader_id=leader, replica_nodes=(leader,))
+            for number, leader in enumerate(leaders)
+        )
+        return MetadataResponseTopic(name=name, topic_id=UUID(int=1), partitions=partitions)
+
+    def asked(self) -> list[int]:
+        """The brokers, in order."""
+        return [node_id for node_id, _, _ in self.served]
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def created(*names: str, **refused: ErrorCode) -> CreateTopicsResponse:
+    results = [CreatableTopicResult(name=name) for name in names]
+    results += [CreatableTopicResult(name=name, error_code=code) for name, code in refused.items()]
+    return CreateTopicsResponse(topics=tuple(results))
+
+
+def delete_records(*partitions: TopicPartition) -> Steps[Any]:
+    """An operation whose items have leaders."""
+
+    def request(items: Any, left_ms: int) -> DeleteRecordsRequest:
+        asked = tuple(
+            DeleteRecordsTopic(name=tp.topic, partitions=(DeleteRecordsPartition(partition_index=tp.partition),))
+            for tp in items
+        )
+        return DeleteRecordsRequest(topics=asked, timeout_ms=left_ms)
+
+    def read(response: Any, items: Any) -> Any:
+        for topic in response.topics:
+            for each in topic.partitions:
+                yield Answer(TopicPartition(topic.name, each.partition_index), each.low_watermark, each.error_code)
+
+    found = yield Call({tp: Leader(tp) for tp in partitions}, named("partition"), request, read)
+    return found.checked()
+
+
+def deleted(request: DeleteRecordsRequest, codes: dict[int, ErrorCode] | None = None) -> DeleteRecordsResponse:
+    return DeleteRecordsResponse(
+        topics=tuple(
+            DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=tuple(
+                    DeleteRecordsPartitionResult(
+                        partition_index=each.partition_index,
+                        low_watermark=7,
+                        error_code=(codes or {}).get(each.partition_index, ErrorCode.NONE),
+                    )
+                    for each in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
+    )
+
+
+def groups_of(coordinator: str) -> Steps[Any]:
+    return ask(group(coordinator), f"group {coordinator!r}", lambda _: ListGroupsRequest(), lambda each: each.groups)
+
+
+def failed(call: Callable[[], object]) -> AdminError:
+    with pytest.raises(AdminError) as raised:
+        call()
+    return raised.value
+
+
+T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
+
+
+# --- routes
+
+
+def test_a_change_goes_to_the_controller_and_what_any_broker_serves_to_the_same_broker(bench: Bench) -> None:
+    bench.controller = 3
+    bench.answer = lambda node, request: (
+        created("a") if isinstance(request, CreateTopicsRequest) else DescribeQuorumResponse()
+    )
+    bench.run(topics.create_topics("a"))
+    failed(lambda: bench.run(cluster.describe_metadata_quorum()))
+    assert bench.asked() == [3, 3]
+
+
+def test_items_are_split_by_leader_and_their_answers_are_joined(bench: Bench) -> None:
+    bench.topics = {"t": [1, 2, 1]}
+    bench.answer = lambda node, request: deleted(request)
+    assert bench.run(delete_records(T0, T1, T2)) == {T0: 7, T1: 7, T2: 7}
+    assert sorted(bench.asked()) == [1, 2]
+    assert bench.clock_ms == 1000
+
+
+def test_a_named_broker_is_asked_itself(bench: Bench) -> None:
+    wanted = [ConfigResource(ConfigResourceType.BROKER, "2"), ConfigResource(ConfigResourceType.TOPIC, "t")]
+    bench.answer = lambda node, request: DescribeConfigsResponse(
+        results=tuple(
+            DescribeConfigsResult(resource_type=each.resource_type, resource_name=each.resource_name)
+            for each in request.resources
+        )
+    )
+    assert bench.run(configs.describe_configs(wanted)) == {each: {} for each in wanted}
+    by_broker = {node: request.resources[0].resource_name for node, request, _ in bench.served}
+    assert by_broker[2] == "2" or len(by_broker) == 1
+    assert all(isinstance(request, DescribeConfigsRequest) for _, request, _ in bench.served)
+
+
+def test_a_broker_that_is_gone_is_an_error_after_a_while(bench: Bench) -> None:
+    bench.answer = lambda node, request: DescribeConfigsResponse()
+    error = failed(lambda: bench.run(configs.describe_configs([(ConfigResourceType.BROKER, "9")])))
+    assert error.code is ErrorCode.BROKER_NOT_AVAILABLE
+    assert bench.clock_ms == 1000 + UNKNOWN_MS_MAX
+    assert bench.served == []
+
+
+def test_a_coordinator_is_looked_up_once_and_again_when_it_has_moved(bench: Bench) -> None:
+    bench.coordinators = {"g": 2}
+    answers = iter([ListGroupsResponse(), ListGroupsResponse(error_code=ErrorCode.NOT_COORDINATOR)])
+
+    def answer(node: int, request: Any) -> Any:
+        bench.coordinators["g"] = 3
+        return next(answers, ListGroupsResponse())
+
+    bench.answer = answer
+    bench.run(groups_of("g"))
+    bench.run(groups_of("g"))
+    assert bench.asked() == [2, 2, 3]
+    assert bench.lookups == 2
+    assert bench.clock_ms == 1100
+
+
+def test_a_coordinator_that_is_loading_is_asked_again(bench: Bench) -> None:
+    bench.coordinators = {"g": 2}
+    answers = iter([ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)] * 2)
+    bench.answer = lambda node, request: next(answers, ListGroupsResponse())
+    assert bench.run(groups_of("g")) == ()
+    assert (bench.asked(), bench.lookups) == ([2, 2, 2], 1)
+
+
+# --- retries
+
+
+def test_the_controller_is_looked_for_again(bench: Bench) -> None:
+    def answer(node: int, request: Any) -> Any:
+        if node == 1:
+            bench.controller = 2
+            return created(a=ErrorCode.NOT_CONTROLLER)
+        return created("a")
+
+    bench.answer = answer
+    assert set(bench.run(topics.create_topics("a"))) == {"a"}
+    assert [(node, at) for node, _, at in bench.served] == [(1, 1000), (2, 1100)]
+
+
+def test_only_what_was_refused_is_sent_again(bench: Bench) -> None:
+    bench.topics = {"t": [1, 1, 1]}
+
+    def answer(node: int, request: Any) -> Any:
+        if node == 1:
+            bench.topics = {"t": [1, 2, 1]}
+            return deleted(request, {1: ErrorCode.NOT_LEADER_OR_FOLLOWER, 2: ErrorCode.OFFSET_OUT_OF_RANGE})
+        return deleted(request)
+
+    bench.answer = answer
+    error = failed(lambda: bench.run(delete_records(T0, T1, T2)))
+    assert error.code is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert error.results == {T0: 7, T1: 7}
+    assert list(error.errors) == [T2]
+    assert bench.asked() == [1, 2]
+
+
+def test_pauses_between_retries_grow_up_to_a_limit(bench: Bench) -> None:
+    bench.answer = lambda node, request: created(a=ErrorCode.NOT_CONTROLLER)
+    error = failed(lambda: bench.run(topics.create_topics("a"), 5000))
+    assert error.code is ErrorCode.NOT_CONTROLLER
+    pauses = [after - before for before, after in pairwise(at for _, _, at in bench.served)]
+    assert pauses == [100, 200, 400, 800, 1000, 1000, 1000]
+    assert bench.clock_ms == 6000
+
+
+def test_a_quota_is_waited_for(bench: Bench) -> None:
+    throttled = CreateTopicsResponse(
+        throttle_time_ms=3000,
+        topics=(CreatableTopicResult(name="a", error_code=ErrorCode.THROTTLING_QUOTA_EXCEEDED),),
+    )
+    answers = iter([throttled])
+    bench.answer = lambda node, request: next(answers, created("a"))
+    bench.run(topics.create_topics("a"))
+    assert [at for _, _, at in bench.served] == [1000, 4000]
+
+
+def test_a_lost_connection_leads_to_another_broker_or_back(bench: Bench) -> None:
+    answers = iter([LOST, KafkaError(ErrorCode.REQUEST_TIMED_OUT)])
+    bench.answer = lambda node, request: next(answers, created("a"))
+    bench.run(topics.create_topics("a"))
+    assert len(bench.served) == 3
+
+
+def test_errors_that_stay_are_not_retried(bench: Bench) -> None:
+    bench.answer = lambda node, request: created(a=ErrorCode.TOPIC_ALREADY_EXISTS)
+    error = failed(lambda: bench.run(topics.create_topics("a")))
+    assert (error.code, len(bench.served)) == (ErrorCode.TOPIC_ALREADY_EXISTS, 1)
+    bench.answer = lambda node, request: KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, "wrong password")
+    error = failed(lambda: bench.run(topics.create_topics("a")))
+    assert (error.code, len(bench.served)) == (ErrorCode.SASL_AUTHENTICATION_FAILED, 2)
+
+
+# --- topics that are not known
+
+
+@pytest.mark.parametrize("tp", [TopicPartition("none", 0), TopicPartition("t", 1), TopicPartition("t", -1)], ids=str)
+def test_an_unknown_partition_is_an_error_after_a_while(bench: Bench, tp: TopicPartition) -> None:
+    bench.topics = {"t": [1]}
+    error = failed(lambda: bench.run(delete_records(tp)))
+    assert type(error) is UnknownTopicError
+    assert list(error.errors) == [tp]
+    assert bench.clock_ms == 1000 + UNKNOWN_MS_MAX
+    assert bench.served == []
+
+
+def test_a_topic_that_is_new_to_the_broker_is_waited_for(bench: Bench) -> None:
+    bench.topics = {"t": [1]}
+    answers = iter([ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 3)
+    bench.answer = lambda node, request: deleted(request, {0: next(answers, ErrorCode.NONE)})
+    assert bench.run(delete_records(T0)) == {T0: 7}
+
+
+def test_a_partition_without_a_leader_is_waited_for_until_the_deadline(bench: Bench) -> None:
+    bench.topics = {"t": [-1]}
+    error = failed(lambda: bench.run(delete_records(T0), 3000))
+    assert error.code is ErrorCode.LEADER_NOT_AVAILABLE
+    assert bench.clock_ms == 4000
+    bench.topics = {"t": [2]}
+    bench.answer = lambda node, request: deleted(request)
+    assert bench.run(delete_records(T0)) == {T0: 7}
+
+
+def test_a_topic_that_is_not_permitted_is_an_error_at_once(bench: Bench) -> None:
+    bench.topics = {"t": ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+    error = failed(lambda: bench.run(delete_records(T0)))
+    assert type(error) is AuthorizationError
+    assert bench.clock_ms == 1000
+
+
+# --- time
+
+
+def test_without_a_response_it_ends_in_time_and_later_answers_are_ignored(bench: Bench) -> None:
+    bench.topics = {"t": [1, 2]}
+    bench.answer = lambda node, request: deleted(request) if node == 1 else SILENCE
+    error = failed(lambda: bench.run(delete_records(T0, T1), 2500))
+    assert error.code is ErrorCode.REQUEST_TIMED_OUT
+    assert error.results == {T0: 7}
+    assert bench.clock_ms == 3500
+
+
+def test_a_broker_gets_the_time_that_is_left(bench: Bench) -> None:
+    bench.answer = lambda node, request: created("a")
+    bench.run(topics.create_topics("a"), 2500)
+    bench.run(topics.create_topics("a"))
+    assert [request.timeout_ms for _, request, _ in bench.served] == [2500, 10_000]
+
+
+def test_without_time_nothing_is_sent(bench: Bench) -> None:
+    assert failed(lambda: bench.run(topics.create_topics("a"), 0)).code is ErrorCode.REQUEST_TIMED_OUT
+    assert bench.served == []
+
+
+def test_a_cluster_that_is_not_reachable(bench: Bench) -> None:
+    bench.reachable = False
+    error = failed(lambda: bench.run(topics.list_topics(), 5000))
+    assert error.code is ErrorCode.REQUEST_TIMED_OUT
+    assert error.message == "the topics: no response in time (gone)"
+    assert bench.clock_ms == 6000
+
+
+def test_without_waiting_each_address_is_tried_once() -> None:
+    bench = Bench(waits_for_brokers=False)
+    bench.reachable = False
+    error = failed(lambda: bench.run(topics.list_topics()))
+    assert (error.code, error.message) == (ErrorCode.NETWORK_EXCEPTION, "the topics: gone")
+    assert bench.clock_ms == 1100
+    bench.reachable = True
+    bench.answer = lambda node, request: bench.metadata(request)
+    assert bench.run(topics.list_topics()) == []
+
+
+def test_several_operations_at_the_same_time(bench: Bench) -> None:
+    bench.topics = {f"t{number}": [1 + number % 3] for number in range(100)}
+    bench.answer = lambda node, request: deleted(request)
+    wanted = [TopicPartition(topic, 0) for topic in bench.topics]
+    operations = [bench.start(delete_records(tp)) for tp in wanted]
+    while not all(operation.done for operation in operations):
+        bench.turn()
+    assert [operation.result for operation in operations] == [{tp: 7} for tp in wanted]
+    assert bench.clock_ms == 1000
+
+
+def test_closing_ends_what_waits(bench: Bench) -> None:
+    operation = bench.start(topics.create_topics("a"))
+    bench.turn()
+    assert bench.core.close()
+    assert isinstance(operation.error, ClientClosedError)
+    assert not bench.core.close()
+    with pytest.raises(ClientClosedError):
+        bench.start(topics.create_topics("a"))
+
+
+# --- responses and values that are not as they should be
+
+
+def test_a_response_that_lacks_items_or_has_others(bench: Bench) -> None:
+    bench.answer = lambda node, request: created("a", "a", "other")
+    error = failed(lambda: bench.run(topics.create_topics(["a", "b"])))
+    assert error.code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert error.message == "topic 'b': the response does not contain it"
+    assert (list(error.errors), list(error.results)) == (["b"], ["a"])
+
+
+def test_a_response_that_cannot_be_read(bench: Bench) -> None:
+    bench.answer = lambda node, request: DescribeQuorumResponse()
+    error = failed(lambda: bench.run(cluster.describe_metadata_quorum()))
+    assert error.code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert error.message.startswith("the response is malformed: IndexError")
+
+    def read(response: Any) -> Any:
+        raise ValueError("bad")
+
+    error = failed(lambda: bench.run(ask(CONTROLLER, "it", lambda _: DescribeQuorumRequest(), read)))
+    assert error.message == "it: the response is malformed: ValueError('bad')"
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        lambda: topics.create_topics("x" * 40_000),
+        lambda: topics.create_topics("\ud800"),
+        lambda: topics.create_topics(topics.NewTopic("a", 1 << 40)),
+        lambda: topics.create_topics(topics.NewTopic("a", 1, 1 << 20)),
+        lambda: topics.create_topics(topics.NewTopic("a", configs={"k": "v" * 100_000})),
+        lambda: topics.create_partitions({"a": -(1 << 31) - 1}),
+        lambda: topics.create_topics(5),  # type: ignore[arg-type]
+        lambda: topics.create_topics(["a", "a"]),
+        lambda: topics.create_topics(topics.NewTopic("a", 3, replica_assignments={0: [1]})),
+        lambda: topics.describe_topics(["a", "a"]),
+        lambda: configs.describe_configs([(ConfigResourceType.BROKER, "one")]),
+        lambda: configs.describe_configs([(ConfigResourceType.BROKER, "1" * 5000)]),
+        lambda: configs.describe_configs([(1000, "one")]),  # type: ignore[list-item]
+        lambda: configs.incremental_alter_configs({ConfigResource(ConfigResourceType.TOPIC, "a"): {"k": 5}}),  # type: ignore[dict-item]
+        lambda: cluster.unregister_broker(1 << 31),
+        lambda: cluster.update_features({"f": 1 << 20}),
+        lambda: cluster.describe_log_dirs([1, 1]),
+    ],
+)
+def test_values_that_no_broker_accepts_are_refused_before_they_are_sent(bench: Bench, steps: Any) -> None:
+    with pytest.raises((KafkaError, TypeError)) as raised:
+        bench.run(steps())
+    if isinstance(raised.value, KafkaError):
+        assert raised.value.code in (ErrorCode.INVALID_REQUEST, ErrorCode.BROKER_NOT_AVAILABLE)
+    assert bench.served == []
+
+
+@pytest.mark.parametrize("timeout", [-1, float("nan"), float("inf"), 1e300])
+def test_timeouts_that_are_none(bench: Bench, timeout: float) -> None:
+    with pytest.raises(KafkaError, match="must be 0 to"):
+        bench.core.timeout_ms(timeout)
+
+
+def test_errors_can_be_copied_and_pickled() -> None:
+    error = AdminError.of({"t": KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "no")}, {"u": 1})
+    for again in (copy.copy(error), pickle.loads(pickle.dumps(error))):
+        assert type(again) is AuthorizationError
+        assert (again.code, again.message, again.results) == (error.code, "no", {"u": 1})
+        assert str(again.errors["t"]) == str(error.errors["t"])
