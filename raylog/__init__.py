@@ -34,6 +34,7 @@ from raylog.client import bootstrap
 from raylog.client.admin.admin_client import AdminClient
 from raylog.client.admin.async_admin_client import AsyncAdminClient
 from raylog.client.admin.configs import ConfigResource, ConfigResourceType
+from raylog.client.admin.partitions import OffsetSpec
 from raylog.client.admin.topics import NewPartitions, NewTopic
 from raylog.client.consumer.async_consumer import AsyncConsumer
 from raylog.client.consumer.consumer import Consumer
@@ -76,6 +77,7 @@ __all__ = [
     "NewPartitions",
     "NewTopic",
     "OffsetAndMetadata",
+    "OffsetSpec",
     "PartitionReader",
     "PriorityPartitioner",
     "Producer",

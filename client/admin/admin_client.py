@@ -13,7 +13,18 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from raylog.client.admin import cluster, configs, topics
+from raylog.client.admin import (
+    acls,
+    cluster,
+    configs,
+    groups,
+    partitions,
+    quotas,
+    tokens,
+    topics,
+    transactions,
+    users,
+)
 from raylog.client.admin.calls import Steps
 from raylog.client.admin.core import AdminCore, Operation
 from raylog.client.given_config import given_config
@@ -98,6 +109,41 @@ class AdminClient:
     describe_metadata_quorum = _blocking(cluster.describe_metadata_quorum)
     describe_log_dirs = _blocking(cluster.describe_log_dirs)
     alter_replica_log_dirs = _blocking(cluster.alter_replica_log_dirs)
+
+    list_offsets = _blocking(partitions.list_offsets)
+    delete_records = _blocking(partitions.delete_records)
+    describe_producers = _blocking(partitions.describe_producers)
+    elect_leaders = _blocking(partitions.elect_leaders)
+    alter_partition_reassignments = _blocking(partitions.alter_partition_reassignments)
+    list_partition_reassignments = _blocking(partitions.list_partition_reassignments)
+
+    list_consumer_groups = _blocking(groups.list_consumer_groups)
+    describe_consumer_groups = _blocking(groups.describe_consumer_groups)
+    delete_consumer_groups = _blocking(groups.delete_consumer_groups)
+    list_consumer_group_offsets = _blocking(groups.list_consumer_group_offsets)
+    alter_consumer_group_offsets = _blocking(groups.alter_consumer_group_offsets)
+    delete_consumer_group_offsets = _blocking(groups.delete_consumer_group_offsets)
+    remove_members_from_consumer_group = _blocking(groups.remove_members_from_consumer_group)
+
+    list_transactions = _blocking(transactions.list_transactions)
+    describe_transactions = _blocking(transactions.describe_transactions)
+    fence_producers = _blocking(transactions.fence_producers)
+    abort_transaction = _blocking(transactions.abort_transaction)
+
+    describe_acls = _blocking(acls.describe_acls)
+    create_acls = _blocking(acls.create_acls)
+    delete_acls = _blocking(acls.delete_acls)
+
+    describe_user_scram_credentials = _blocking(users.describe_user_scram_credentials)
+    alter_user_scram_credentials = _blocking(users.alter_user_scram_credentials)
+
+    describe_client_quotas = _blocking(quotas.describe_client_quotas)
+    alter_client_quotas = _blocking(quotas.alter_client_quotas)
+
+    create_delegation_token = _blocking(tokens.create_delegation_token)
+    describe_delegation_tokens = _blocking(tokens.describe_delegation_tokens)
+    renew_delegation_token = _blocking(tokens.renew_delegation_token)
+    expire_delegation_token = _blocking(tokens.expire_delegation_token)
 
     # --- internals
 

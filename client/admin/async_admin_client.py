@@ -13,7 +13,18 @@ from contextlib import nullcontext
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from raylog.client.admin import cluster, configs, topics
+from raylog.client.admin import (
+    acls,
+    cluster,
+    configs,
+    groups,
+    partitions,
+    quotas,
+    tokens,
+    topics,
+    transactions,
+    users,
+)
 from raylog.client.admin.calls import Steps
 from raylog.client.admin.core import AdminCore, Operation
 from raylog.client.given_config import given_config
@@ -85,6 +96,41 @@ class AsyncAdminClient:
     describe_metadata_quorum = _awaited(cluster.describe_metadata_quorum)
     describe_log_dirs = _awaited(cluster.describe_log_dirs)
     alter_replica_log_dirs = _awaited(cluster.alter_replica_log_dirs)
+
+    list_offsets = _awaited(partitions.list_offsets)
+    delete_records = _awaited(partitions.delete_records)
+    describe_producers = _awaited(partitions.describe_producers)
+    elect_leaders = _awaited(partitions.elect_leaders)
+    alter_partition_reassignments = _awaited(partitions.alter_partition_reassignments)
+    list_partition_reassignments = _awaited(partitions.list_partition_reassignments)
+
+    list_consumer_groups = _awaited(groups.list_consumer_groups)
+    describe_consumer_groups = _awaited(groups.describe_consumer_groups)
+    delete_consumer_groups = _awaited(groups.delete_consumer_groups)
+    list_consumer_group_offsets = _awaited(groups.list_consumer_group_offsets)
+    alter_consumer_group_offsets = _awaited(groups.alter_consumer_group_offsets)
+    delete_consumer_group_offsets = _awaited(groups.delete_consumer_group_offsets)
+    remove_members_from_consumer_group = _awaited(groups.remove_members_from_consumer_group)
+
+    list_transactions = _awaited(transactions.list_transactions)
+    describe_transactions = _awaited(transactions.describe_transactions)
+    fence_producers = _awaited(transactions.fence_producers)
+    abort_transaction = _awaited(transactions.abort_transaction)
+
+    describe_acls = _awaited(acls.describe_acls)
+    create_acls = _awaited(acls.create_acls)
+    delete_acls = _awaited(acls.delete_acls)
+
+    describe_user_scram_credentials = _awaited(users.describe_user_scram_credentials)
+    alter_user_scram_credentials = _awaited(users.alter_user_scram_credentials)
+
+    describe_client_quotas = _awaited(quotas.describe_client_quotas)
+    alter_client_quotas = _awaited(quotas.alter_client_quotas)
+
+    create_delegation_token = _awaited(tokens.create_delegation_token)
+    describe_delegation_tokens = _awaited(tokens.describe_delegation_tokens)
+    renew_delegation_token = _awaited(tokens.renew_delegation_token)
+    expire_delegation_token = _awaited(tokens.expire_delegation_token)
 
     # --- internals
 

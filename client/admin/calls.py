@@ -14,6 +14,7 @@ from raylog.client.coordinators import KeyType
 from raylog.client.errors import AdminError
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
+from raylog.protocol.messages.metadata import MetadataRequest
 from raylog.protocol.schema import Message
 
 
@@ -156,3 +157,23 @@ def several(items: Iterable[str] | str) -> list[str]:
 def partitions_in(partitions: Iterable[TopicPartition | tuple[str, int]]) -> list[TopicPartition]:
     """Raises KafkaError if one is given twice."""
     return distinct((TopicPartition(*each) for each in partitions), str)
+
+
+def joined(answers: Iterable[Answer], items: Iterable[Any], name: Callable[[Any], str]) -> dict[Any, Any]:
+    """The values of a response that has been accepted as a whole. Raises AdminError if an item has failed."""
+    shown = {answer.item: answer for answer in answers}
+    values, errors = {}, {}
+    for item in items:
+        answer = shown.get(item, Answer(item, None, ErrorCode.UNKNOWN_SERVER_ERROR, "the response does not contain it"))
+        if answer.code:
+            errors[item] = KafkaError(answer.code, f"{name(item)}: {answer.message or answer.code.sentence}")
+        else:
+            values[item] = answer.value
+    return Results(values, errors).checked()
+
+
+def node_ids() -> Steps[list[int]]:
+    """The brokers that are alive."""
+    request = MetadataRequest(topics=(), allow_auto_topic_creation=False)
+    response = yield from ask(ANY_BROKER, "the cluster", lambda _: request, lambda response: response)
+    return sorted(broker.node_id for broker in response.brokers)

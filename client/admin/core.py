@@ -47,7 +47,7 @@ LOST: Final = frozenset({ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OU
 """Errors of a connection, after which the request is sent again."""
 RETRIED: Final[dict[type[Route], frozenset[ErrorCode]]] = {
     AnyBroker: frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.THROTTLING_QUOTA_EXCEEDED}),
-    Broker: frozenset({ErrorCode.NOT_CONTROLLER}),
+    Broker: frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}),
     Controller: frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.THROTTLING_QUOTA_EXCEEDED}),
     Coordinator: frozenset(
         {
@@ -98,6 +98,11 @@ class _Round:
     open: dict[Any, _Item]
     values: dict[Any, Any] = field(default_factory=dict)
     errors: dict[Any, KafkaError] = field(default_factory=dict)
+
+    def results(self) -> Results:
+        """In the order of the items."""
+        values = {item: self.values[item] for item in self.call.routes if item in self.values}
+        return Results(values, {item: self.errors[item] for item in self.call.routes if item in self.errors})
 
     def fail(self, item: Any, error: KafkaError) -> None:
         if self.open.pop(item, None) is not None:
@@ -231,7 +236,7 @@ class AdminCore:
                 self._send(operation, current, now)
             if current.open:
                 return
-            operation.go_on(Results(current.values, current.errors), now.monotonic_ms)
+            operation.go_on(current.results(), now.monotonic_ms)
 
     def _late(self, name: str) -> KafkaError:
         failure = self.network.metadata.failure

@@ -1,0 +1,326 @@
+"""Consumer groups: list, describe and delete them, their offsets and their members. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from raylog.client.admin.calls import (
+    Answer,
+    Broker,
+    Call,
+    Steps,
+    ask,
+    distinct,
+    group,
+    joined,
+    named,
+    node_ids,
+    partitions_in,
+    refused_as_a_whole,
+    several,
+)
+from raylog.client.admin.cluster import operations_in
+from raylog.client.consumer.consumer_protocol import ConsumerProtocolAssignment, decode, flat
+from raylog.client.group_offsets import OffsetAndMetadata
+from raylog.core.errors import ErrorCode, KafkaError, ProtocolViolation
+from raylog.core.ids import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition, by_topic
+from raylog.protocol.messages.delete_groups import DeleteGroupsRequest
+from raylog.protocol.messages.describe_groups import DescribeGroupsRequest
+from raylog.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from raylog.protocol.messages.list_groups import ListGroupsRequest
+from raylog.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from raylog.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from raylog.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from raylog.security.acl import Operation
+
+DEAD: Final = "Dead"
+"""The state of a group that does not exist."""
+BY_NAME_UNTIL: Final = 9
+"""The last version of OffsetFetch and OffsetCommit that names topics; later ones have their ids."""
+Partition = TopicPartition | tuple[str, int]
+_name = named("group")
+
+
+class GroupListing(NamedTuple):
+    """Fields are empty where the broker is too old to say."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    type: str
+
+
+class MemberDescription(NamedTuple):
+    """`partitions` is empty if the group does not share partitions in the manner of consumers."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    host: str
+    partitions: tuple[TopicPartition, ...]
+    metadata: bytes
+    assignment: bytes
+
+
+class GroupDescription(NamedTuple):
+    """`authorized_operations` is None unless it was asked for."""
+
+    group_id: str
+    state: str
+    protocol_type: str
+    protocol: str
+    members: tuple[MemberDescription, ...]
+    authorized_operations: frozenset[Operation] | None
+
+
+class MemberToRemove(NamedTuple):
+    """A static member by its group.instance.id, or any other by its member id."""
+
+    group_instance_id: str | None = None
+    member_id: str = ""
+
+
+def list_consumer_groups(
+    *, states: Iterable[str] = (), types: Iterable[str] = (), timeout: float | None = None
+) -> Steps[list[GroupListing]]:
+    """The groups of all brokers by name, those in some states or of some types only."""
+    request = ListGroupsRequest(states_filter=tuple(several(states)), types_filter=tuple(several(types)))
+
+    def read(response: Any, items: Sequence[int]) -> Iterator[Answer]:
+        yield from refused_as_a_whole(response, items)
+        yield Answer(items[0], [_listing(each) for each in response.groups])
+
+    routes = {broker_id: Broker(broker_id) for broker_id in (yield from node_ids())}
+    found = yield Call(routes, lambda item: f"the groups of broker {item}", lambda *_: request, read)
+    return sorted(each for groups in found.checked().values() for each in groups)
+
+
+def describe_consumer_groups(
+    group_ids: Iterable[str] | str, *, include_authorized_operations: bool = False, timeout: float | None = None
+) -> Steps[dict[str, GroupDescription]]:
+    """State and members of each group. One that does not exist fails with GROUP_ID_NOT_FOUND."""
+    wanted = distinct(several(group_ids), _name)
+
+    def request(items: Sequence[str], _: int) -> DescribeGroupsRequest:
+        return DescribeGroupsRequest(groups=tuple(items), include_authorized_operations=include_authorized_operations)
+
+    def read(response: Any, _: Sequence[str]) -> Iterator[Answer]:
+        for each in response.groups:
+            gone = not each.error_code and each.group_state == DEAD
+            code = ErrorCode.GROUP_ID_NOT_FOUND if gone else each.error_code
+            yield Answer(each.group_id, None if code else _described(each), code)
+
+    found = yield Call({each: group(each) for each in wanted}, _name, request, read)
+    return found.checked()
+
+
+def delete_consumer_groups(group_ids: Iterable[str] | str, *, timeout: float | None = None) -> Steps[dict[str, None]]:
+    """Delete groups without members, and their offsets."""
+    wanted = distinct(several(group_ids), _name)
+
+    def request(items: Sequence[str], _: int) -> DeleteGroupsRequest:
+        return DeleteGroupsRequest(groups_names=tuple(items))
+
+    def read(response: Any, _: Sequence[str]) -> Iterator[Answer]:
+        for each in response.results:
+            yield Answer(each.group_id, None, each.error_code)
+
+    found = yield Call({each: group(each) for each in wanted}, _name, request, read)
+    return found.checked()
+
+
+def list_consumer_group_offsets(
+    group_id: str,
+    partitions: Iterable[Partition] | None = None,
+    *,
+    require_stable: bool = False,
+    timeout: float | None = None,
+) -> Steps[dict[TopicPartition, OffsetAndMetadata | None]]:
+    """The committed offsets of a group: all, or those of these partitions (None where there is none).
+
+    With `require_stable` it waits for transactions that are about to commit offsets.
+    """
+    wanted = None if partitions is None else partitions_in(partitions)
+    request = _fetch_request(group_id, wanted, require_stable)
+
+    def read(response: Any, _: Sequence[None]) -> Iterator[Answer]:
+        answer = response.groups[0] if response.groups else response
+        codes = {each.error_code for topic in answer.topics for each in topic.partitions}
+        unstable = ErrorCode.UNSTABLE_OFFSET_COMMIT
+        yield Answer(None, answer, answer.error_code or (unstable if unstable in codes else ErrorCode.NONE))
+
+    call = Call({None: group(group_id)}, lambda _: _name(group_id), lambda *_: request, read, BY_NAME_UNTIL)
+    answer = (yield call).checked()[None]
+    answers = [
+        Answer(TopicPartition(topic.name, each.partition_index), _committed(each), each.error_code)
+        for topic in answer.topics
+        for each in topic.partitions
+    ]
+    if wanted is None:
+        wanted = [each.item for each in answers if each.code or each.value is not None]
+    return joined(answers, wanted, lambda tp: f"{_name(group_id)}, {tp}")
+
+
+def alter_consumer_group_offsets(
+    group_id: str, offsets: Mapping[Partition, int | OffsetAndMetadata], *, timeout: float | None = None
+) -> Steps[dict[TopicPartition, None]]:
+    """Commit offsets for a group without members."""
+    partitions_in(offsets)
+    wanted = {
+        TopicPartition(*tp): OffsetAndMetadata(each) if isinstance(each, int) else each for tp, each in offsets.items()
+    }
+
+    def request(items: Sequence[TopicPartition], _: int) -> OffsetCommitRequest:
+        topics = tuple(
+            OffsetCommitRequestTopic(
+                name=topic, partitions=tuple(_commit(n, wanted[TopicPartition(topic, n)]) for n in numbers)
+            )
+            for topic, numbers in by_topic(items)
+        )
+        return OffsetCommitRequest(group_id=group_id, topics=topics)
+
+    def read(response: Any, _: Sequence[TopicPartition]) -> Iterator[Answer]:
+        for topic in response.topics:
+            for each in topic.partitions:
+                yield Answer(TopicPartition(topic.name, each.partition_index), None, each.error_code)
+
+    routes = dict.fromkeys(wanted, group(group_id))
+    found = yield Call(routes, lambda tp: f"{_name(group_id)}, {tp}", request, read, BY_NAME_UNTIL)
+    return found.checked()
+
+
+def delete_consumer_group_offsets(
+    group_id: str, partitions: Iterable[Partition], *, timeout: float | None = None
+) -> Steps[dict[TopicPartition, None]]:
+    """Delete committed offsets of topics to which the group is not subscribed."""
+    wanted = partitions_in(partitions)
+    topics = tuple(
+        OffsetDeleteRequestTopic(
+            name=topic, partitions=tuple(OffsetDeleteRequestPartition(partition_index=number) for number in numbers)
+        )
+        for topic, numbers in by_topic(wanted)
+    )
+    request = OffsetDeleteRequest(group_id=group_id, topics=topics)
+    response = yield from ask(group(group_id), _name(group_id), lambda _: request, lambda response: response)
+    answers = [
+        Answer(TopicPartition(topic.name, each.partition_index), None, each.error_code)
+        for topic in response.topics
+        for each in topic.partitions
+    ]
+    return joined(answers, wanted, lambda tp: f"{_name(group_id)}, {tp}")
+
+
+def remove_members_from_consumer_group(
+    group_id: str,
+    members: Iterable[MemberToRemove] | None = None,
+    *,
+    reason: str | None = None,
+    timeout: float | None = None,
+) -> Steps[dict[MemberToRemove, None]]:
+    """Remove these members from a group, or all (None); those that are alive will join it again."""
+    if members is None:
+        described = (yield from describe_consumer_groups(group_id))[group_id]
+        members = [
+            MemberToRemove(each.group_instance_id, "" if each.group_instance_id else each.member_id)
+            for each in described.members
+        ]
+    wanted = distinct(members, str)
+    for each in wanted:
+        if not each.member_id and each.group_instance_id is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a member to remove needs a group_instance_id or a member_id")
+    if not wanted:
+        return {}
+    identities = tuple(
+        MemberIdentity(member_id=each.member_id, group_instance_id=each.group_instance_id, reason=reason)
+        for each in wanted
+    )
+    request = LeaveGroupRequest(group_id=group_id, members=identities)
+    response = yield from ask(group(group_id), _name(group_id), lambda _: request, lambda response: response)
+    by_identity = {each.group_instance_id or each.member_id: each for each in response.members}
+    answers = []
+    for member in wanted:
+        shown = by_identity.get(member.group_instance_id or member.member_id)
+        if shown is not None:
+            answers.append(Answer(member, None, shown.error_code))
+    return joined(answers, wanted, lambda member: f"member {member.group_instance_id or member.member_id!r}")
+
+
+def _listing(each: Any) -> GroupListing:
+    return GroupListing(each.group_id, each.protocol_type, each.group_state, each.group_type)
+
+
+def _described(described: Any) -> GroupDescription:
+    members = tuple(
+        MemberDescription(
+            each.member_id,
+            each.group_instance_id,
+            each.client_id,
+            each.client_host,
+            _assigned(each.member_assignment),
+            bytes(each.member_metadata),
+            bytes(each.member_assignment),
+        )
+        for each in described.members
+    )
+    operations = operations_in(described.authorized_operations)
+    return GroupDescription(
+        described.group_id,
+        described.group_state,
+        described.protocol_type,
+        described.protocol_data,
+        members,
+        operations,
+    )
+
+
+def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
+    try:
+        return tuple(flat(decode(ConsumerProtocolAssignment, assignment).assigned_partitions))
+    except (KafkaError, ProtocolViolation):
+        return ()
+
+
+def _fetch_request(group_id: str, wanted: Sequence[TopicPartition] | None, require_stable: bool) -> OffsetFetchRequest:
+    # Versions up to 7 and from 8 on name the group in different fields; the codec writes those of its version.
+    topics = of_group = None
+    if wanted is not None:
+        topics = tuple(OffsetFetchRequestTopic(name=topic, partition_indexes=each) for topic, each in by_topic(wanted))
+        of_group = tuple(
+            OffsetFetchRequestTopics(name=each.name, partition_indexes=each.partition_indexes) for each in topics
+        )
+    return OffsetFetchRequest(
+        group_id=group_id,
+        topics=topics,
+        groups=(OffsetFetchRequestGroup(group_id=group_id, topics=of_group),),
+        require_stable=require_stable,
+    )
+
+
+def _committed(each: Any) -> OffsetAndMetadata | None:
+    if each.committed_offset == NO_OFFSET:
+        return None
+    epoch = None if each.committed_leader_epoch == NO_LEADER_EPOCH else each.committed_leader_epoch
+    return OffsetAndMetadata(each.committed_offset, each.metadata or "", epoch)
+
+
+def _commit(number: int, offset: OffsetAndMetadata) -> OffsetCommitRequestPartition:
+    return OffsetCommitRequestPartition(
+        partition_index=number,
+        committed_offset=offset.offset,
+        committed_leader_epoch=NO_LEADER_EPOCH if offset.leader_epoch is None else offset.leader_epoch,
+        committed_metadata=offset.metadata,
+    )
