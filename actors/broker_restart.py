@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from raylog.actors.cluster_actors import merged_from_hosts
+from raylog.actors.cluster_actors import errors_of_ended_actor, merged_from_hosts
 from raylog.actors.names import broker_name
 from raylog.actors.waiting import wait_until_done
 from raylog.client import cluster_admin as admin
@@ -38,7 +38,7 @@ def restart_broker(actor: Any, broker_id: int, *, timeout_seconds: float) -> Non
     def not_running() -> str:
         try:
             status = ray.get(actor.status.remote(), timeout=STOP_SECONDS)
-        except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
+        except (*errors_of_ended_actor(), ray.exceptions.GetTimeoutError):
             return "its process is not running"
         return "" if status.state == "running" and status.pid != pid else "it does not accept connections"
 

@@ -18,7 +18,14 @@ from raylog.actors.bootstrap import servers_of
 from raylog.actors.broker_restart import RESTART_SECONDS, restart_broker
 from raylog.actors.broker_set import KeptDirectory, add_broker, changing, remove_broker
 from raylog.actors.client_files import PROPERTIES_FILE
-from raylog.actors.cluster_actors import current_handles, make_actors, nodes_of, remove_on_all_hosts, wait_until_ready
+from raylog.actors.cluster_actors import (
+    current_handles,
+    errors_of_ended_actor,
+    make_actors,
+    nodes_of,
+    remove_on_all_hosts,
+    wait_until_ready,
+)
 from raylog.actors.config_change import ConfigChange
 from raylog.actors.config_check import check_config
 from raylog.actors.data_dir import BROKERS_MAX, delete_data_dir, make_data_dir, plan_data_dir, with_further_dirs
@@ -443,7 +450,7 @@ def cluster_events(
         asked = {each: handle.events.remote() for each, handle in wanted.items() if handle is not None}
         found: dict[str, list[JournalEvent]] = {}
         for each, answer in asked.items():
-            with suppress(ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
+            with suppress(*errors_of_ended_actor(), ray.exceptions.GetTimeoutError):
                 found[each] = ray.get(answer, timeout=STATUS_SECONDS)
         if node is not None and node not in found:
             raise ConfigError(f"--node {node}: does not respond")
@@ -508,7 +515,7 @@ def _query_all(handles: Mapping[str, Any]) -> ClusterStatus:
         number, state = number_of(node), "away" if answer is None else "restarting"
         away = BrokerStatus(number, "", 0, 0, "", state, "", {})
         status: Any = away if is_broker(node) else ControllerStatus(FIRST_VOTER_ID + number, 0, active=False)
-        with suppress(ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
+        with suppress(*errors_of_ended_actor(), ray.exceptions.GetTimeoutError):
             status = status if answer is None else ray.get(answer, timeout=STATUS_SECONDS)
         (statuses.brokers if is_broker(node) else statuses.controllers).append(status)
     return statuses

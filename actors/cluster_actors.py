@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from raylog.actors.placement import Host
 
 log = logging.getLogger("raylog.actors.cluster")
-MISPLACED_SECONDS = 60.0
-MISPLACED_POLL_SECONDS = 0.1
+RECREATED_SECONDS = 60.0
+RECREATED_POLL_SECONDS = 0.1
 READY_POLL_SECONDS = 0.1
 """An interrupted start ends within this time."""
 SUPERVISOR_SECONDS = 5.0
@@ -91,7 +91,7 @@ def make_supervisor(name: str, specs: Mapping[str, NodeSpec], host: Host) -> Any
 
     supervisor: Any = Supervisor
     options = {"name": SUPERVISOR_NAME, "namespace": namespace_of(name), "lifetime": "detached"}
-    return supervisor.options(scheduling_strategy=placed_on(host), **options).remote(specs)
+    return supervisor.options(scheduling_strategy=placed_on(host, soft=True), **options).remote(specs)
 
 
 def specs_of(name: str) -> Mapping[str, NodeSpec]:
@@ -155,12 +155,12 @@ def wait_until_ready(
 
     Raises the error of the first actor that fails, for which the others may wait without end, EndedDuringStart, and
     what `check_interruption` raises.
-    If Ray places an actor on another host than requested, the actor ends itself and the supervisor creates it again.
+    If the Ray node of an actor ends meanwhile, the supervisor creates the actor again.
     """
     import ray
 
     asked = {handle.ready.remote(): node for node, handle in handles.items()}
-    deadline = time.monotonic() + MISPLACED_SECONDS
+    deadline = time.monotonic() + RECREATED_SECONDS
     ready: dict[str, Any] = {}
     while asked:
         check_interruption()
@@ -173,7 +173,7 @@ def wait_until_ready(
             ready[node] = ray.get(done)
         except ray.exceptions.RayTaskError as error:
             raise error.cause from None
-        except ray.exceptions.RayActorError as error:
+        except errors_of_ended_actor() as error:
             handle = _recreated(name, node, deadline)
             if handle is None:
                 raise EndedDuringStart(node, error) from error
@@ -184,7 +184,7 @@ def wait_until_ready(
 def _recreated(name: str, node: str, deadline: float) -> Any | None:
     """The handle of the actor that the supervisor creates in place of one that ended; None after the deadline."""
     while time.monotonic() < deadline and current_handles(name, [SUPERVISOR_NAME])[SUPERVISOR_NAME] is not None:
-        time.sleep(MISPLACED_POLL_SECONDS)
+        time.sleep(RECREATED_POLL_SECONDS)
         handle = current_handles(name, [node])[node]
         if handle is not None:
             return handle
@@ -204,6 +204,13 @@ def nodes_of(name: str) -> list[str]:
         with suppress(ray.exceptions.RayError):
             named.update(ray.get(supervisor.specs.remote(), timeout=SUPERVISOR_SECONDS))
     return sorted((node for node in named if is_broker(node) or is_controller(node)), key=by_number)
+
+
+def errors_of_ended_actor() -> tuple[type[Exception], ...]:
+    """What calls of an actor raise that has ended, is being restarted, or whose Ray node is lost."""
+    import ray
+
+    return ray.exceptions.RayActorError, ray.exceptions.ActorUnschedulableError
 
 
 def current_handles(name: str, nodes: Sequence[str]) -> dict[str, Any]:

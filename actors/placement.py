@@ -71,11 +71,12 @@ def addresses_in_reach(hosts: Mapping[str, Host], listening: Mapping[str, str]) 
     return {name: LOOPBACK for name, host in hosts.items() if host.address in machines}
 
 
-def placed_on(host: Host, *, soft: bool = True) -> Any:
-    """The scheduling strategy of an actor or a task. `soft` allows Ray to choose another host, even without need.
+def placed_on(host: Host, *, soft: bool = False) -> Any:
+    """The scheduling strategy of an actor or a task that uses the disk of its host.
 
-    Actors use soft placement, because Ray never retries an actor that it cannot place. An actor on the wrong host ends
-    itself (NodeActor), and the supervisor creates it again when its host is alive. Tasks use the disk of their host.
+    With `soft`, Ray may choose another host, and does so at random: its first choice is any node, which then prefers
+    itself. Without it an actor ends for good when its Ray node does, and the supervisor creates it again when the host
+    is alive.
     """
     return NodeAffinitySchedulingStrategy(host.node_id, soft=soft)
 
@@ -89,7 +90,7 @@ def on_hosts(hosts: Iterable[Host], do: Callable[..., Answer], *arguments: Any, 
             if host.node_id == own:
                 answers.append(do(*arguments, **options))
             else:
-                there = task.options(scheduling_strategy=placed_on(host, soft=False))
+                there = task.options(scheduling_strategy=placed_on(host))
                 answers.append(ray.get(there.remote(*arguments, **options)))
     except ray.exceptions.RayTaskError as error:
         raise error.cause from None

@@ -1,4 +1,4 @@
-"""Creates the actors of lost hosts again when these are back; Ray would restart them on hosts without their data."""
+"""Creates the actors of lost hosts again when these are back: Ray restarts an actor only on a node that is alive."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def make_actor(node: str, spec: NodeSpec, host: Host) -> Any:
 
 @ray.remote(num_cpus=0, max_restarts=-1)
 class Supervisor:
-    """Checks for missing actors every second. An actor that Ray restarts exists until it ends itself as misplaced."""
+    """Checks for missing actors every second. An actor that Ray is restarting is not missing."""
 
     def __init__(self, specs: Mapping[str, NodeSpec]) -> None:
         log_to_stderr()

@@ -13,6 +13,8 @@ import pytest
 from tests.ray.many_hosts import MORE
 
 pytestmark = [pytest.mark.ray]
+QUICK_CHECKS = {"RAY_health_check_initial_delay_ms": "300", "RAY_health_check_period_ms": "300"}
+"""Ray notices a killed node after five checks that fail; by default that takes it 15 s."""
 
 
 def test_one_host_is_lost_and_then_all_of_ray(tmp_path: Path) -> None:
@@ -21,9 +23,10 @@ def test_one_host_is_lost_and_then_all_of_ray(tmp_path: Path) -> None:
     ledger = tmp_path / "ledger"
     program = [sys.executable, "-m", "tests.ray.many_hosts", str(tmp_path / "data"), str(ledger)]
     with TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:  # short, for the sockets in it
-        environment |= {"RAY_AUTH_MODE": "disabled", "RAY_TMPDIR": folder}
+        environment |= {"RAY_AUTH_MODE": "disabled", "RAY_TMPDIR": folder} | QUICK_CHECKS
         done = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-5000:]
+    told = [line for line in done.stderr.splitlines() if "|FAIL|" not in line]  # librdkafka's lost connections
+    assert done.returncode == 0, "\n".join(told)[-5000:]
     judge = [sys.executable, "-m", "tests.support.record_ledger", str(ledger), "--least", str(4 * MORE)]
     judged = subprocess.run(judge, capture_output=True, text=True, check=False)
     assert judged.returncode == 0, judged.stderr
