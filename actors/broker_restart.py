@@ -34,11 +34,12 @@ def restart_broker(actor: Any, broker_id: int, *, timeout_seconds: float) -> Non
     secret = merged_from_hosts(spec.data_dir, spec.cluster, alive_hosts()).secret
     stop_node(actor, spec.name)
     ray.kill(actor, no_restart=False)
+    silent: tuple[type[Exception], ...] = (*errors_of_ended_actor(), ray.exceptions.GetTimeoutError)
 
     def not_running() -> str:
         try:
             status = ray.get(actor.status.remote(), timeout=STOP_SECONDS)
-        except (*errors_of_ended_actor(), ray.exceptions.GetTimeoutError):
+        except silent:
             return "its process is not running"
         return "" if status.state == "running" and status.pid != pid else "it does not accept connections"
 
