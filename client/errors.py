@@ -38,6 +38,16 @@ class WakeupError(KafkaError):
         return WakeupError, ()
 
 
+class LargeMessageDroppedError(KafkaError):
+    """A large message of which chunks were read will not be returned. The position is behind what was read of it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.INVALID_RECORD, message)
+
+    def __reduce__(self) -> tuple[type[LargeMessageDroppedError], tuple[str]]:
+        return LargeMessageDroppedError, (self.message,)
+
+
 class BufferExhaustedError(KafkaError):
     """buffer.memory is used up by records that are not acknowledged yet."""
 

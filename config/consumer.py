@@ -8,6 +8,12 @@ from typing import Final
 
 from raylog.config.client import CONNECTION_KEYS, ISOLATION_LEVEL
 from raylog.config.client_network import NETWORK_KEYS, NetworkSettings, network_settings
+from raylog.config.large_messages import (
+    LARGE_CONSUMER_KEYS,
+    RECEIVE_LARGE_MESSAGES,
+    LargeReceiveSettings,
+    large_receive_settings,
+)
 from raylog.core.config import ConfigKey, Configs, ConfigSchema, ConfigType, at_least, one_of
 from raylog.core.errors import ConfigError
 
@@ -186,6 +192,7 @@ CONSUMER_KEYS: Final = (
     EXCLUDE_INTERNAL_TOPICS,
     PARTITION_ASSIGNMENT_STRATEGY,
     DEFAULT_API_TIMEOUT_MS,
+    *LARGE_CONSUMER_KEYS,
 )
 CONSUMER_CONFIG: Final = ConfigSchema((*CONNECTION_KEYS, *NETWORK_KEYS, *CONSUMER_KEYS))
 
@@ -218,6 +225,8 @@ class ConsumerSettings:
     exclude_internal: bool
     assignors: tuple[str, ...]
     api_timeout_ms: int
+    large: LargeReceiveSettings | None
+    """None: chunks are returned as they are."""
 
 
 def consumer_settings(configs: Configs) -> ConsumerSettings:
@@ -250,6 +259,7 @@ def consumer_settings(configs: Configs) -> ConsumerSettings:
         exclude_internal=configs[EXCLUDE_INTERNAL_TOPICS],
         assignors=_assignors(configs[PARTITION_ASSIGNMENT_STRATEGY]),
         api_timeout_ms=configs[DEFAULT_API_TIMEOUT_MS],
+        large=large_receive_settings(configs) if configs[RECEIVE_LARGE_MESSAGES] else None,
     )
 
 

@@ -7,6 +7,12 @@ from typing import Final
 
 from raylog.config.client import CONNECTION_KEYS
 from raylog.config.client_network import NETWORK_KEYS, NetworkSettings, network_settings
+from raylog.config.large_messages import (
+    LARGE_PRODUCER_KEYS,
+    SEND_LARGE_MESSAGES,
+    LargeSendSettings,
+    large_send_settings,
+)
 from raylog.core.config import INT_MAX, ConfigKey, Configs, ConfigSchema, ConfigType, at_least, between, one_of
 from raylog.core.errors import ConfigError
 
@@ -147,6 +153,7 @@ PRODUCER_KEYS: Final = (
     PARTITIONER_ADAPTIVE,
     TRANSACTIONAL_ID,
     TRANSACTION_TIMEOUT_MS,
+    *LARGE_PRODUCER_KEYS,
 )
 PRODUCER_CONFIG: Final = ConfigSchema((*CONNECTION_KEYS, *NETWORK_KEYS, *PRODUCER_KEYS))
 
@@ -172,6 +179,8 @@ class ProducerSettings:
     adaptive: bool
     transactional_id: str | None
     transaction_timeout_ms: int
+    large: LargeSendSettings | None
+    """None: a value is sent in one record."""
 
 
 def producer_settings(configs: Configs) -> ProducerSettings:
@@ -195,6 +204,16 @@ def producer_settings(configs: Configs) -> ProducerSettings:
         adaptive=configs[PARTITIONER_ADAPTIVE],
         transactional_id=configs[TRANSACTIONAL_ID] or None,
         transaction_timeout_ms=configs[TRANSACTION_TIMEOUT_MS],
+        large=_large(configs) if configs[SEND_LARGE_MESSAGES] else None,
+    )
+
+
+def _large(configs: Configs) -> LargeSendSettings:
+    return large_send_settings(
+        configs,
+        idempotent=_idempotent(configs, ENABLE_IDEMPOTENCE),
+        transactional=bool(configs[TRANSACTIONAL_ID]),
+        record_bytes_max=min(configs[MAX_REQUEST_SIZE], configs[BUFFER_MEMORY]),
     )
 
 

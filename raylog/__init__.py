@@ -39,7 +39,14 @@ from raylog.client.admin.topics import NewPartitions, NewTopic
 from raylog.client.consumer.async_consumer import AsyncConsumer
 from raylog.client.consumer.consumer import Consumer
 from raylog.client.consumer.fetched import ConsumerRecord
-from raylog.client.errors import AbortableError, AdminError, AuthorizationError, FencedError, UnknownTopicError
+from raylog.client.errors import (
+    AbortableError,
+    AdminError,
+    AuthorizationError,
+    FencedError,
+    LargeMessageDroppedError,
+    UnknownTopicError,
+)
 from raylog.client.consumer.interceptors import ConsumerInterceptor
 from raylog.client.group_offsets import GroupMetadata, OffsetAndMetadata
 from raylog.client.partition_reader import PartitionReader
@@ -74,6 +81,7 @@ __all__ = [
     "FencedError",
     "GroupMetadata",
     "KafkaError",
+    "LargeMessageDroppedError",
     "NewPartitions",
     "NewTopic",
     "OffsetAndMetadata",

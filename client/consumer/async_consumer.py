@@ -152,8 +152,7 @@ class AsyncConsumer(ConsumerCalls):
 
         if not await self._until(found, self._timeout_ms(timeout) / 1000):
             raise self._no_position(state)
-        assert state.position is not None
-        return state.position
+        return self._core.safe_position(state)
 
     async def beginning_offsets(
         self, partitions: Iterable[Partition], *, timeout: float | None = None

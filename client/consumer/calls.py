@@ -134,7 +134,7 @@ class ConsumerCalls(ABC):
         if offset < 0:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"cannot seek to offset {offset}")
         with self._lock:
-            self._state(partition).seek(offset)
+            self._core.seek(self._state(partition), offset)
             self._poke()
 
     def seek_to_beginning(self, *partitions: Partition) -> None:
@@ -175,6 +175,11 @@ class ConsumerCalls(ABC):
             end = state.last_stable_offset if self._core.settings.committed else state.high_watermark
             return None if end is None or state.position is None else max(0, end - state.position)
 
+    def metrics(self) -> dict[str, float]:
+        """With large.message.enabled: what has become of large messages, and what the unfinished ones occupy."""
+        with self._lock:
+            return {} if self._core.pool is None else self._core.pool.metrics()
+
     def files(self) -> frozenset[TopicPartition]:
         """The partitions that are read from mapped files now, because their leader is on this machine."""
         return self._files.partitions
@@ -200,7 +205,7 @@ class ConsumerCalls(ABC):
         with self._lock:
             self._check_open()
             for partition in partitions or tuple(self._core.subscription.partitions):
-                self._state(partition).seek_by(reset)
+                self._core.seek_by(self._state(partition), reset)
             self._poke()
 
     def _state(self, partition: Partition) -> PartitionState:

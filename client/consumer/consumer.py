@@ -199,8 +199,7 @@ class Consumer(ConsumerCalls):
 
             if not self._wait_until(found, self._timeout_ms(timeout) / 1000):
                 raise self._no_position(state)
-            assert state.position is not None
-            return state.position
+            return self._core.safe_position(state)
 
     def beginning_offsets(
         self, partitions: Iterable[Partition], *, timeout: float | None = None

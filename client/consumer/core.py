@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+from raylog.client.chunks.pool import ReassemblyPool
 from raylog.client.cluster_view import Node, parse_servers
 from raylog.client.consumer.assignors import Assignor
 from raylog.client.consumer.coordinator_requests import CoordinatorRequest, CoordinatorRequests
@@ -18,6 +19,7 @@ from raylog.client.consumer.offset_requests import OffsetCommit, OffsetFetch
 from raylog.client.consumer.positions import Positions
 from raylog.client.consumer.subscription import PartitionState, Subscription
 from raylog.client.coordinators import Coordinators
+from raylog.client.errors import LargeMessageDroppedError
 from raylog.client.group_offsets import GroupMetadata, OffsetAndMetadata
 from raylog.client.network_client import NetworkClient, Random
 from raylog.config.consumer import ConsumerSettings
@@ -58,6 +60,16 @@ class ConsumerCore:
             self._requests if settings.group_id else None,
             self._failed,
         )
+        self.pool: ReassemblyPool | None = None
+        """Of large messages; None: chunks are returned as they are."""
+        if settings.large is not None:
+            self.pool = ReassemblyPool(
+                bytes_max=settings.large.assembler_bytes,
+                offset_gap_max=settings.large.offset_gap_max,
+                age_ms_max=settings.large.age_ms_max,
+                tracked_max=settings.large.tracked_max,
+            )
+            self._positions.on_begin = self._begin_at_committed
         self._fetcher = Fetcher(self.network, self.subscription, settings, self._positions)
         self.member = GroupMember(
             self.network, self._coordinators, self._requests, self.subscription, settings, assignors, self._failed
@@ -86,6 +98,8 @@ class ConsumerCore:
         self._lookups = [lookup for lookup in self._lookups if not lookup.done]
         for service in self._services:
             service.run(now)
+        if self.pool is not None:
+            self.pool.keep_only(self.subscription.partitions)
         self._want_topics()  # a leader has learned what the members want
 
     def next_deadline_ms(self) -> int | None:
@@ -137,6 +151,9 @@ class ConsumerCore:
         if not self.subscription.by_group and not self.subscription.partitions:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "poll() needs a subscription, or assigned partitions")
         self.member.polling = True
+        if self.pool is not None:
+            self.pool.now_ms = now.monotonic_ms
+            self.pool.expire()
         self._commit_if_due(now)
         self.member.run(now)
 
@@ -151,6 +168,8 @@ class ConsumerCore:
         if self.error is not None:
             error, self.error = self.error, None
             raise error
+        if self.pool is not None:
+            self._report_dropped(self.pool)
 
     def take(self, count: int) -> list[ConsumerRecord]:
         """At most `count` records, each partition in its turn. Raises MalformedBatch where there is nothing before it.
@@ -171,7 +190,10 @@ class ConsumerCore:
         return taken
 
     def take_batches(self) -> list[FetchedBatches]:
-        """What is fetched of one partition, not decoded. The position moves behind it."""
+        """What is fetched of one partition, not decoded. The position moves behind it. Raises KafkaError."""
+        if self.pool is not None:
+            text = "poll_arrow() does not reassemble large messages; use poll(), or large.message.enabled=false"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, text)
         for state in self._in_turn()[:1]:
             fetched = state.buffered.popleft()
             state.position, state.epoch = fetched.next_offset, fetched.last_epoch
@@ -196,11 +218,15 @@ class ConsumerCore:
     def _take_from(self, state: PartitionState, count: int) -> list[ConsumerRecord]:
         taken: list[ConsumerRecord] = []
         while state.buffered and len(taken) < count:
-            fetched = state.buffered[0]
+            fetched, start = state.buffered[0], state.position
+            records: list[ConsumerRecord] = []
             try:
-                taken += fetched.take(count - len(taken))
+                records = fetched.take(count - len(taken))
             finally:
                 state.position, state.epoch = fetched.position, fetched.epoch
+                if self.pool is not None and start is not None:
+                    records = self.pool.take(state.tp, records, start, fetched.position)
+            taken += records
             if fetched.finished:
                 state.buffered.popleft()
         return taken
@@ -276,12 +302,26 @@ class ConsumerCore:
         return lookup
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Those that are known."""
+        """Those that are known; with large messages, those from which on all unfinished ones are read again."""
         return {
-            tp: OffsetAndMetadata(state.position, "", None if state.epoch < 0 else state.epoch)
+            tp: self._to_commit(state, state.position)
             for tp, state in self.subscription.partitions.items()
             if state.position is not None and state.reset is None
         }
+
+    def safe_position(self, state: PartitionState) -> int:
+        """Where to go on reading. It must have a position."""
+        assert state.position is not None
+        return state.position if self.pool is None else self.pool.safe_offset(state.tp, state.position)
+
+    def seek(self, state: PartitionState, offset: int) -> None:
+        state.seek(offset if self.pool is None else self.pool.seek(state.tp, offset))
+
+    def seek_by(self, state: PartitionState, reset: str | int) -> None:
+        """To where a policy or a timestamp leads."""
+        if self.pool is not None:
+            self.pool.forget(state.tp)
+        state.seek_by(reset)
 
     # --- the end
 
@@ -303,6 +343,27 @@ class ConsumerCore:
     def _failed(self, error: KafkaError) -> None:
         if self.error is None:
             self.error = error
+
+    def _to_commit(self, state: PartitionState, position: int) -> OffsetAndMetadata:
+        safe, metadata = position, ""
+        if self.pool is not None:
+            safe, metadata = self.pool.safe_offset(state.tp, position), self.pool.committed_metadata(state.tp, position)
+        return OffsetAndMetadata(safe, metadata, None if state.epoch < 0 or safe != position else state.epoch)
+
+    def _begin_at_committed(self, tp: TopicPartition, committed: OffsetAndMetadata) -> None:
+        assert self.pool is not None  # else it is not called
+        self.pool.begin_at_committed(tp, committed.offset, committed.metadata)
+
+    def _report_dropped(self, pool: ReassemblyPool) -> None:
+        """Raises LargeMessageDroppedError, if that is wanted."""
+        while pool.dropped:
+            dropped = pool.dropped.popleft()
+            log.warning(
+                "large message dropped",
+                extra={"tp": str(dropped.tp), "offset": dropped.first_offset, "reason": dropped.reason.value},
+            )
+            if self.settings.large is not None and self.settings.large.raises:
+                raise LargeMessageDroppedError(str(dropped))
 
     def check_group(self) -> None:
         if not self.settings.group_id:

@@ -18,6 +18,7 @@ from raylog.client.consumer.subscription import (
     Subscription,
     no_offset,
 )
+from raylog.client.group_offsets import OffsetAndMetadata
 from raylog.client.network_client import NetworkClient
 from raylog.config.consumer import EARLIEST, LATEST, NO_RESET, ConsumerSettings, duration_ms
 from raylog.core.clock import Now
@@ -58,6 +59,8 @@ class Positions:
         self._settings = settings
         self._requests = requests
         self.raise_error = on_error
+        self.on_begin: Callable[[TopicPartition, OffsetAndMetadata], None] = lambda tp, committed: None
+        """Called for a partition that is read from its committed offset on."""
         self._committed: OffsetFetch | None = None
         self._moves: dict[TopicPartition, int] = {}
         """Of the partitions whose committed offsets are asked for."""
@@ -140,6 +143,7 @@ class Positions:
         if committed is None:
             self.reset(state)
         else:
+            self.on_begin(state.tp, committed)
             state.seek(committed.offset, NO_LEADER_EPOCH if committed.leader_epoch is None else committed.leader_epoch)
 
     # --- offsets by timestamp

@@ -12,7 +12,9 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import nullcontext
 from time import time_ns
 from typing import TYPE_CHECKING, Any, Self
+from uuid import uuid4
 
+from raylog.client.chunks.splitting import MessageOutcome, OutgoingMessage
 from raylog.client.errors import ClientClosedError
 from raylog.client.given_config import given_config
 from raylog.client.group_offsets import GroupMetadata, Offsets
@@ -69,6 +71,30 @@ class AsyncDelivery:
         except KafkaError as error:
             return error
         return None
+
+
+class AsyncMessageDelivery(AsyncDelivery):
+    """What becomes of a large message: its offset is that of its last chunk."""
+
+    __slots__ = ("_ended", "_outcome")
+
+    def __init__(self, outcome: MessageOutcome, ended: asyncio.Event) -> None:
+        self._outcome = outcome
+        self._ended = ended
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        yield from self._ended.wait().__await__()
+        return self.result()
+
+    def done(self) -> bool:
+        """Whether all of it is acknowledged, or has ended with a failure."""
+        return self._outcome.done
+
+    def result(self) -> RecordMetadata:
+        """Where the last chunk was appended. Raises as for any record, if one of the chunks was not appended."""
+        if not self._outcome.done:
+            raise asyncio.InvalidStateError("the message is not acknowledged yet")
+        return self._outcome.result()
 
 
 class AsyncTableDelivery:
@@ -188,18 +214,54 @@ class AsyncProducer:
         on_delivery: OnDelivery | None,
         moment: Now,
     ) -> AsyncDelivery:
+        large = self._core.settings.large
+        if large is not None:
+            record, source = self._serializers.large_record(
+                topic,
+                value,
+                key,
+                headers=headers,
+                partition=partition,
+                timestamp_ms=stamp,
+                on_delivery=on_delivery,
+                value_bytes_max=large.segment_bytes,
+            )
+            if source is not None or large.indexes_max is not None:
+                ended = asyncio.Event()
+                return await self._send_message(
+                    OutgoingMessage(record, source, large, uuid4().hex.encode(), ended.set), ended
+                )
+            return AsyncDelivery(*await self._append(record, moment), stamp, self._ends)
         record = self._serializers.record(
             topic, value, key, headers=headers, partition=partition, timestamp_ms=stamp, on_delivery=on_delivery
         )
+        return AsyncDelivery(*await self._append(record, moment), stamp, self._ends)
+
+    async def _append(self, record: ProducerRecord, moment: Now) -> tuple[ProducerBatch, int]:
+        """The batch that the record is in, and its number there."""
         appended = self._core.try_append(record, moment)
         if appended is None:
             appended = await self._append_later(record)
         batch, fresh = appended
-        delivery = AsyncDelivery(batch, batch.builder.count - 1, stamp, self._ends)
+        index = batch.builder.count - 1
         if fresh:
             self._poke()
             await asyncio.sleep(0)  # a loop that only sends lets the connections work
-        return delivery
+        return batch, index
+
+    async def _send_message(self, message: OutgoingMessage, ended: asyncio.Event) -> AsyncDelivery:
+        """Append its records as memory admits them."""
+        begun = False
+        try:
+            for record in message.records():
+                batch, _ = await self._append(record, now())
+                message.partition = batch.tp.partition
+                begun = True
+        except KafkaError as error:
+            if begun:
+                self._core.message_failed(error)
+            raise
+        return AsyncMessageDelivery(message.outcome, ended)
 
     async def send_and_wait(self, topic: str, value: Any = None, key: Any = None, **options: Any) -> RecordMetadata:
         """`send`, and wait for the acknowledgement."""

@@ -67,6 +67,8 @@ class ProducerCore:
         self._partitioner = partitioner
         self._open: dict[str, OpenTopic] = {}
         self._open_bytes_max = min(settings.batch_bytes, settings.request_bytes_max)
+        if settings.large is not None:
+            self._open_bytes_max = min(self._open_bytes_max, settings.large.segment_bytes)
         if settings.round_robin:
             self._spread: DefaultPartitioner | RoundRobinPartitioner = RoundRobinPartitioner(random.randrange)
         else:
@@ -172,6 +174,11 @@ class ProducerCore:
             return self.accumulator.append_batch(tp, builder, now.monotonic_ms)
 
         return appender.append(append, self.accumulator.has_room)
+
+    def message_failed(self, error: KafkaError) -> None:
+        """Only some records of a message were appended: a transaction with them must not be committed."""
+        if self.sender.transactions is not None and self.sender.transactions.state is State.IN_TRANSACTION:
+            self.sender.transactions.batch_failed(error, sent=False)
 
     def _check_open(self) -> None:
         if self.closed:

@@ -13,7 +13,9 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from time import time_ns
 from typing import TYPE_CHECKING, Any, Final, Self
+from uuid import uuid4
 
+from raylog.client.chunks.splitting import MessageOutcome, OutgoingMessage
 from raylog.client.errors import ClientClosedError
 from raylog.client.given_config import given_config
 from raylog.client.group_offsets import GroupMetadata, Offsets
@@ -69,6 +71,27 @@ class Delivery:
         except KafkaError as error:
             return error
         return None
+
+
+class MessageDelivery(Delivery):
+    """What becomes of a large message: its offset is that of its last chunk."""
+
+    __slots__ = ("_outcome",)
+
+    def __init__(self, outcome: MessageOutcome, changed: threading.Condition) -> None:
+        self._outcome = outcome
+        self._changed = changed
+
+    def done(self) -> bool:
+        """Whether all of it is acknowledged, or has ended with a failure."""
+        return self._outcome.done
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Where the last chunk was appended. Raises as for any record, if one of the chunks was not appended."""
+        with self._changed:
+            if not self._changed.wait_for(self.done, timeout):
+                raise TimeoutError(f"not acknowledged within {timeout} s")
+        return self._outcome.result()
 
 
 class TableDelivery:
@@ -202,6 +225,22 @@ class Producer:
         on_delivery: OnDelivery | None,
         moment: Now,
     ) -> Delivery:
+        large = self._core.settings.large
+        if large is not None:
+            record, source = self._serializers.large_record(
+                topic,
+                value,
+                key,
+                headers=headers,
+                partition=partition,
+                timestamp_ms=stamp,
+                on_delivery=on_delivery,
+                value_bytes_max=large.segment_bytes,
+            )
+            if source is not None or large.indexes_max is not None:
+                message_id = uuid4().hex.encode()
+                return self._send_message(OutgoingMessage(record, source, large, message_id, self._notify))
+            return self._append(record, moment)
         record = self._serializers.record(
             topic,
             value,
@@ -211,14 +250,36 @@ class Producer:
             timestamp_ms=stamp,
             on_delivery=on_delivery,
         )
+        return self._append(record, moment)
+
+    def _append(self, record: ProducerRecord, moment: Now) -> Delivery:
         with self._changed:
-            appended = self._core.try_append(record, moment)
-            if appended is None:
-                appended = self._append_later(record)
-            batch, fresh = appended
-            if fresh:
-                self._loop.poke_threadsafe()
-            return Delivery(batch, batch.builder.count - 1, stamp, self._changed)
+            batch = self._appended(record, moment)
+            return Delivery(batch, batch.builder.count - 1, record.timestamp_ms, self._changed)
+
+    def _appended(self, record: ProducerRecord, moment: Now) -> ProducerBatch:
+        appended = self._core.try_append(record, moment)
+        if appended is None:
+            appended = self._append_later(record)
+        batch, fresh = appended
+        if fresh:
+            self._loop.poke_threadsafe()
+        return batch
+
+    def _send_message(self, message: OutgoingMessage) -> Delivery:
+        """Append its records as memory admits them."""
+        begun = False
+        try:
+            for record in message.records():
+                with self._changed:
+                    message.partition = self._appended(record, now()).tp.partition
+                begun = True
+        except KafkaError as error:
+            with self._changed:
+                if begun:
+                    self._core.message_failed(error)
+            raise
+        return MessageDelivery(message.outcome, self._changed)
 
     def produce(
         self,
@@ -426,6 +487,10 @@ class Producer:
             return self._changed.wait_for(until, seconds)
         finally:
             self._waiting -= 1
+
+    def _notify(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
 
     def _after_event(self) -> None:
         """In the thread of the connections: tell about the batches that have ended, and wake who waits."""

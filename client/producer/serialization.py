@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from raylog.client.chunks.source import ValueSource
 from raylog.client.errors import SerializationError
 from raylog.client.producer.delivery import OnDelivery, ProducerRecord
 from raylog.client.serialization import SerializationContext
@@ -39,16 +40,39 @@ class Serializers:
         value_bytes = serialized("value", value, self.value, topic, pairs)
         return ProducerRecord(topic, key_bytes, value_bytes, pairs, partition, timestamp_ms, on_delivery)
 
+    def large_record(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        *,
+        headers: Headers,
+        partition: int | None,
+        timestamp_ms: int,
+        on_delivery: OnDelivery | None,
+        value_bytes_max: int,
+    ) -> tuple[ProducerRecord, ValueSource | None]:
+        """As `record`. A larger value, or a file with one, is returned beside a record without it.
+
+        Raises SerializationError.
+        """
+        pairs = checked_headers(headers)
+        key_bytes = serialized("key", key, self.key, topic, pairs)
+        made = made_by("value", value, self.value, topic, pairs)
+        source: ValueSource | None = None
+        if ValueSource.can_read(made):
+            source = ValueSource(made)
+            if source.size <= value_bytes_max:
+                made, source = source.whole(), None
+        value_bytes = None if source is not None else serialized("value", made, None, topic, pairs)
+        return ProducerRecord(topic, key_bytes, value_bytes, pairs, partition, timestamp_ms, on_delivery), source
+
 
 def serialized(
     what: str, data: Any, serializer: Serializer | None, topic: str, headers: list[tuple[str, bytes | None]]
 ) -> bytes | None:
     """`data` as bytes. Raises SerializationError."""
-    if serializer is not None:
-        try:
-            data = serializer(data, SerializationContext(topic, what, headers))
-        except Exception as error:  # whatever a serializer of the user raises is its answer for this record
-            raise SerializationError(f"the {what} cannot be serialized: {error!r}") from error
+    data = made_by(what, data, serializer, topic, headers)
     if data is None or isinstance(data, bytes):
         return data
     if isinstance(data, str):
@@ -57,6 +81,18 @@ def serialized(
         return bytes(data)
     kind = type(data).__name__
     raise SerializationError(f"the {what} must be bytes or str, not {kind}; or give the producer a {what}_serializer")
+
+
+def made_by(
+    what: str, data: Any, serializer: Serializer | None, topic: str, headers: list[tuple[str, bytes | None]]
+) -> Any:
+    """What the serializer makes of `data`. Raises SerializationError."""
+    if serializer is None:
+        return data
+    try:
+        return serializer(data, SerializationContext(topic, what, headers))
+    except Exception as error:  # whatever a serializer of the user raises is its answer for this record
+        raise SerializationError(f"the {what} cannot be serialized: {error!r}") from error
 
 
 def checked_headers(headers: Headers) -> list[tuple[str, bytes | None]]:
