@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks import (
+    audit,
     clients,
     compaction,
     coordinator_load,
@@ -36,6 +37,7 @@ PARTS = (
     "partitions",
     "replication",
     "small-records",
+    "audit",
     "security",
     "compaction",
     "wire",
@@ -81,6 +83,8 @@ def _measure(arguments: argparse.Namespace) -> list[Figure]:
         figures += replication.measure(runs, megabytes)
     if only in (None, "small-records"):
         figures += small_records.measure(runs)
+    if only in (None, "audit"):
+        figures += audit.measure(runs)
     if only in (None, "security"):
         figures += security.measure(runs, megabytes, arguments.dir)
     if only in (None, "compaction"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 from raylog.client.client_config import ClientConfig
@@ -99,6 +100,19 @@ def id_and(value: Callable[[str], Any]) -> Callable[[str], tuple[int, Any]]:
         return int(broker_id), value(rest)
 
     return parse
+
+
+def timestamp_ms(text: str) -> int:
+    """For argparse: a date and time, in milliseconds; UTC without a time zone."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: must be like 2026-01-31T12:00:00, with or without a time zone"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return int(moment.timestamp() * 1000)
 
 
 def refuse_passwords(names: Iterable[str], *, file_option: str = "--config-file") -> None:

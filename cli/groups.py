@@ -17,7 +17,6 @@ import argparse
 import csv
 import json
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from raylog.cli.arguments import (
@@ -25,6 +24,7 @@ from raylog.cli.arguments import (
     add_bootstrap_server,
     open_client,
     partitions_of,
+    timestamp_ms,
     topic_and_partitions,
     whole_number,
 )
@@ -67,7 +67,7 @@ def add_to(subparsers: Subparsers) -> None:
     target.add_argument("--to-earliest", action="store_true")
     target.add_argument("--to-latest", action="store_true")
     target.add_argument(
-        "--to-datetime", type=_timestamp_ms, metavar="YYYY-MM-DDTHH:MM:SS", help="UTC unless a time zone is given"
+        "--to-datetime", type=timestamp_ms, metavar="YYYY-MM-DDTHH:MM:SS", help="UTC unless a time zone is given"
     )
     target.add_argument(
         "--shift-by", type=_number, metavar="N", help="relative to the committed offset; may be negative"
@@ -292,18 +292,6 @@ def _read_file(lines: Iterable[str]) -> dict[TopicPartition, int]:
 
 
 # --- argument types
-
-
-def _timestamp_ms(text: str) -> int:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r}: must be like 2026-01-31T12:00:00, with or without a time zone"
-        ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return int(moment.timestamp() * 1000)
 
 
 def _number(text: str) -> int:

@@ -13,6 +13,7 @@ from importlib.metadata import version
 
 from raylog.cli import (
     acls,
+    audit,
     brokers,
     configs,
     consume,
@@ -52,12 +53,13 @@ COMMANDS = (
     elect,
     quorum,
     log_dirs,
+    audit,
     events,
     features,
     dump_log,
     transfer_dirs,
 )
-"""In the order of `raylog --help`. Each has `add_to(subparsers)`, which sets `run`."""
+"""In the order of `raylog --help`. Each has `add_to(subparsers)`, which sets `run`; it may return an exit code."""
 
 FAILED = 1
 INTERRUPTED = 130
@@ -68,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code. argparse raises SystemExit(2) on wrong usage."""
     options = _parser().parse_args(arguments)
     try:
-        options.run(options)
+        code: int | None = options.run(options)
         sys.stdout.flush()
     except KafkaError as error:
         return _fail(str(error))
@@ -79,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
     except KeyboardInterrupt:
         return INTERRUPTED
-    return 0
+    return code or 0
 
 
 def _parser() -> argparse.ArgumentParser:

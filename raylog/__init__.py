@@ -36,9 +36,11 @@ from raylog.client.admin.async_admin_client import AsyncAdminClient
 from raylog.client.admin.configs import ConfigResource, ConfigResourceType
 from raylog.client.admin.partitions import OffsetSpec
 from raylog.client.admin.topics import NewPartitions, NewTopic
+from raylog.client.audit.interceptors import ConsumerAudit, ProducerAudit
 from raylog.client.consumer.async_consumer import AsyncConsumer
 from raylog.client.consumer.consumer import Consumer
 from raylog.client.consumer.fetched import ConsumerRecord
+from raylog.client.consumer.interceptors import ConsumerInterceptor
 from raylog.client.errors import (
     AbortableError,
     AdminError,
@@ -47,7 +49,6 @@ from raylog.client.errors import (
     LargeMessageDroppedError,
     UnknownTopicError,
 )
-from raylog.client.consumer.interceptors import ConsumerInterceptor
 from raylog.client.group_offsets import GroupMetadata, OffsetAndMetadata
 from raylog.client.partition_reader import PartitionReader
 from raylog.client.producer.async_producer import AsyncProducer
@@ -75,6 +76,7 @@ __all__ = [
     "ConfigResource",
     "ConfigResourceType",
     "Consumer",
+    "ConsumerAudit",
     "ConsumerInterceptor",
     "ConsumerRecord",
     "ErrorCode",
@@ -89,6 +91,7 @@ __all__ = [
     "PartitionReader",
     "PriorityPartitioner",
     "Producer",
+    "ProducerAudit",
     "ProducerInterceptor",
     "RecordMetadata",
     "TopicPartition",

@@ -203,6 +203,8 @@ class AsyncConsumer(ConsumerCalls):
             self._files.close()
             self._interceptors.on_commits(self._committed_offsets)
             self._after_event()
+            if self._interceptors:
+                await asyncio.to_thread(self._interceptors.close)
 
     async def _leave(self, reason: str, timeout: float) -> None:
         deadline = self._asyncio_loop.time() + timeout

@@ -252,6 +252,7 @@ class Consumer(ConsumerCalls):
                     self._core.abandon(ClientClosedError("the consumer was closed"))
                     self._call_on_commit()
                     self._files.close()
+                    self._unlocked(self._interceptors.close)
             ended = threading.Event()
             self._thread.loop.call_soon_threadsafe(self._end, ended)
             ended.wait()

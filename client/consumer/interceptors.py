@@ -22,12 +22,18 @@ class ConsumerInterceptor:
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """These offsets were committed, by whatever way. Called by a later call of the consumer, in its thread."""
 
+    def close(self) -> None:
+        """The consumer was closed."""
+
 
 class Interceptors:
     """Called in their order; each gets the records of the one before."""
 
     def __init__(self, interceptors: Sequence[ConsumerInterceptor]) -> None:
         self._interceptors = interceptors
+
+    def __len__(self) -> int:
+        return len(self._interceptors)
 
     def on_consume(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
         for interceptor in self._interceptors if records else ():
@@ -46,3 +52,10 @@ class Interceptors:
                     interceptor.on_commit(offsets)
                 except Exception:
                     log.exception("error in on_commit of an interceptor")
+
+    def close(self) -> None:
+        for interceptor in self._interceptors:
+            try:
+                interceptor.close()
+            except Exception:
+                log.exception("error in close of an interceptor")

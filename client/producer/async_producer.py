@@ -198,9 +198,9 @@ class AsyncProducer:
             return await self._send(topic, value, key, headers, partition, stamp, None, moment)
         record = interceptors.on_send(OutgoingRecord(topic, value, key, headers, partition, stamp))
         try:
-            return await self._send(*record, interceptors.on_acknowledgement, moment)
+            return await self._send(*record, interceptors.before(record.topic, record.headers, None), moment)
         except KafkaError as error:
-            interceptors.on_acknowledgement(error, None)
+            interceptors.on_acknowledgement(record.topic, record.headers, error, None)
             raise
 
     async def _send(
@@ -361,6 +361,8 @@ class AsyncProducer:
             self._core.sender.abandon(ClientClosedError("the producer was closed before the record was acknowledged"))
             self._loop.close()
             self._after_event()
+            if self._interceptors is not None:
+                await asyncio.to_thread(self._interceptors.close)
 
     def _poke(self) -> None:
         self._loop.poke_threadsafe()

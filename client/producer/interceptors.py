@@ -37,6 +37,15 @@ class ProducerInterceptor:
         In the thread of the connections, or by `send` itself if it raises.
         """
 
+    def on_record_acknowledgement(
+        self, topic: str, headers: Headers, error: KafkaError | None, metadata: RecordMetadata | None
+    ) -> None:
+        """Called in place of `on_acknowledgement`, with what the interceptors have made of the record (KIP-512)."""
+        self.on_acknowledgement(error, metadata)
+
+    def close(self) -> None:
+        """The producer was closed, and every record has ended."""
+
 
 class Interceptors:
     """Called in their order; each gets the record of the one before."""
@@ -52,20 +61,28 @@ class Interceptors:
                 log.exception("error in on_send of an interceptor", extra={"topic": record.topic})
         return record
 
-    def on_acknowledgement(self, error: KafkaError | None, metadata: RecordMetadata | None) -> None:
+    def on_acknowledgement(
+        self, topic: str, headers: Headers, error: KafkaError | None, metadata: RecordMetadata | None
+    ) -> None:
         for interceptor in self._interceptors:
             try:
-                interceptor.on_acknowledgement(error, metadata)
+                interceptor.on_record_acknowledgement(topic, headers, error, metadata)
             except Exception:
                 log.exception("error in on_acknowledgement of an interceptor")
 
-    def before(self, on_delivery: OnDelivery | None) -> OnDelivery:
+    def before(self, topic: str, headers: Headers, on_delivery: OnDelivery | None) -> OnDelivery:
         """A callback that calls the interceptors, and then `on_delivery`."""
-        if on_delivery is None:
-            return self.on_acknowledgement
 
         def both(error: KafkaError | None, metadata: RecordMetadata | None) -> None:
-            self.on_acknowledgement(error, metadata)
-            on_delivery(error, metadata)
+            self.on_acknowledgement(topic, headers, error, metadata)
+            if on_delivery is not None:
+                on_delivery(error, metadata)
 
         return both
+
+    def close(self) -> None:
+        for interceptor in self._interceptors:
+            try:
+                interceptor.close()
+            except Exception:
+                log.exception("error in close of an interceptor")

@@ -208,10 +208,11 @@ class Producer:
     def _send_intercepted(
         self, record: OutgoingRecord, on_delivery: OnDelivery | None, interceptors: Interceptors
     ) -> Delivery:
+        record = interceptors.on_send(record)
         try:
-            return self._send(*interceptors.on_send(record), interceptors.before(on_delivery), now())
+            return self._send(*record, interceptors.before(record.topic, record.headers, on_delivery), now())
         except KafkaError as error:
-            interceptors.on_acknowledgement(error, None)
+            interceptors.on_acknowledgement(record.topic, record.headers, error, None)
             raise
 
     def _send(
@@ -439,6 +440,8 @@ class Producer:
             ended = threading.Event()
             self._thread.loop.call_soon_threadsafe(self._end, ended.set)
             ended.wait()
+        if self._interceptors is not None:
+            self._interceptors.close()
 
     def _abort_before_close(self, timeout: float | None) -> None:
         with self._changed:

@@ -1,0 +1,93 @@
+"""(shell) The topic with the reports: creating it, and checking what is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, Final
+
+from raylog.client.admin.admin_client import AdminClient
+from raylog.client.admin.topics import NewTopic
+from raylog.client.audit.checking import AuditResult, Checker
+from raylog.client.audit.reports import MalformedReport, decode_report
+from raylog.client.client_config import ClientConfig
+from raylog.client.cluster_client import EARLIEST_OFFSET, LATEST_OFFSET, ClusterClient
+from raylog.client.range_reader import fetch_range
+from raylog.config.admin import ADMIN_CONFIG
+from raylog.config.client import BOOTSTRAP_SERVERS
+from raylog.core.config import ConfigSchema
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import TopicPartition
+from raylog.transport.system_time import now
+
+AUDIT_TOPIC: Final = "raylog.audit"
+CLIENT_ID: Final = "raylog-audit"
+TOPIC_CONFIGS: Final = {"message.timestamp.type": "LogAppendTime"}
+"""Reports are judged by the clock of the brokers, so that the clocks of clients may be wrong."""
+CLOCKS_MS: Final = 3_600_000
+"""How much before `from_ms` reports are read: the clocks of producers may be ahead by as much."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedAudit:
+    result: AuditResult
+    reports: int
+    malformed: int
+    """Records of the audit topic that are no reports."""
+
+
+def create_audit_topic(brokers: ClientConfig, topic: str) -> None:
+    """Unless it is there. Raises KafkaError."""
+    wanted = NewTopic(topic, num_partitions=1, configs=TOPIC_CONFIGS)
+    with AdminClient(properties_for(ADMIN_CONFIG, brokers), waits_for_brokers=False) as client:
+        try:
+            client.create_topics([wanted])
+        except KafkaError as error:
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+
+
+def properties_for(schema: ConfigSchema, brokers: ClientConfig) -> dict[str, Any]:
+    """Those that a client with this schema knows."""
+    properties = {name: value for name, value in brokers.properties.items() if name in schema.keys}
+    return {**properties, BOOTSTRAP_SERVERS.name: brokers.bootstrap_servers}
+
+
+def check_audit(
+    brokers: ClientConfig,
+    *,
+    audit_topic: str = AUDIT_TOPIC,
+    topics: Collection[str] = (),
+    from_ms: int | None = None,
+    to_ms: int | None = None,
+    grace_ms: int,
+    now_ms: int | None = None,
+) -> CheckedAudit:
+    """Compare the reports that are there now. The arguments are those of `Checker`. Raises KafkaError."""
+    checker = Checker(grace_ms=grace_ms, topics=topics, from_ms=from_ms, to_ms=to_ms)
+    reports = malformed = 0
+    for tp, start_offset, end_offset in _ranges(brokers, audit_topic, from_ms):
+        for records in fetch_range(brokers, tp.topic, tp.partition, start_offset=start_offset, end_offset=end_offset):
+            for record in records:
+                try:
+                    report = decode_report(record.value)
+                except MalformedReport:
+                    malformed += 1
+                    continue
+                reports += 1
+                checker.add(report, record.timestamp_ms)
+    return CheckedAudit(checker.check(now().wall_ms if now_ms is None else now_ms), reports, malformed)
+
+
+def _ranges(brokers: ClientConfig, topic: str, from_ms: int | None) -> list[tuple[TopicPartition, int, int]]:
+    """The offsets to be read of each partition."""
+    start = EARLIEST_OFFSET if from_ms is None else max(0, from_ms - CLOCKS_MS)
+    with ClusterClient(brokers, client_id=CLIENT_ID) as client:
+        found = []
+        for number in range(client.view([topic]).partition_count(topic)):
+            tp = TopicPartition(topic, number)
+            end_offset = client.offset_for(tp, LATEST_OFFSET, committed=brokers.reads_committed)
+            start_offset = client.offset_for(tp, start)
+            if 0 <= start_offset < end_offset:
+                found.append((tp, start_offset, end_offset))
+        return found
