@@ -17,26 +17,36 @@ from tests.sim.world import World
 
 KEYS = 6
 PAUSE_MS_MAX = 40
+KEYS_RETIRED = 0.8
+"""The part of the deleted keys that are not written again."""
 
 
 class TableWriter(SimClient):
-    """Writes values and tombstones with acks=all. A record whose outcome is unknown is not repeated."""
+    """Writes values and tombstones with acks=all. A record whose outcome is unknown is not repeated.
+
+    Most deleted keys are not written again: nothing would hide one that comes back.
+    """
 
     late_bytes = False  # otherwise a record in doubt could be written after a later one
 
     def __init__(self, world: World, hosts: list[BrokerHost], tp: TopicPartition, *, name: str) -> None:
         super().__init__(world, hosts, name)
         self.tp = tp
-        self.possible: dict[bytes, list[bytes | None]] = {
-            b"%s-key-%d" % (name.encode(), n): [None] for n in range(KEYS)
-        }
+        self.possible: dict[bytes, list[bytes | None]] = {}
         """The values that each key may have: the one acknowledged last, and those in doubt after it."""
+        self._keys = [self._new_key() for _ in range(KEYS)]
+        """Those that are written."""
         self.acknowledged = 0
         self.ends = False
         """Set to let the client finish with its current record."""
         self._written = 0
         self._topic_id: UUID | None = None
         self._leader = BrokerId(-1)
+
+    def _new_key(self) -> bytes:
+        key = b"%s-key-%d" % (self.name.encode(), len(self.possible))
+        self.possible[key] = [None]
+        return key
 
     def begin(self) -> None:
         self.describe(self.tp.topic, self._described, create=True)
@@ -55,7 +65,7 @@ class TableWriter(SimClient):
             self.finished = True
             return
         rng = self.world.rng
-        key = rng.choice(list(self.possible))
+        key = rng.choice(self._keys)
         self._written += 1
         value = None if rng.random() < 0.2 else b"%d" % self._written + b"." * rng.choice((0, 50, 200))
         batch = build_batch([NewRecord(key, value, self.world.now().wall_ms)])
@@ -71,6 +81,8 @@ class TableWriter(SimClient):
         if code == ErrorCode.NONE:
             self.possible[key] = [value]
             self.acknowledged += 1
+            if value is None and self.world.rng.random() < KEYS_RETIRED:
+                self._keys[self._keys.index(key)] = self._new_key()
             self.later(PAUSE_MS_MAX, self._write)
             return
         assert code in RETRIED, f"{self.tp}: {key!r} was refused with {code.name}"

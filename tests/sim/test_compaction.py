@@ -7,6 +7,7 @@ The last value of a key that was written with acks=all is readable, and a delete
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 
 import pytest
 
@@ -25,6 +26,8 @@ from tests.support.forms import by_form
 TOPIC = "table"
 SEEDS = by_form(25, quick=5, long=1500)
 SEEDS_PER_TEST = 5
+AWAY_SEEDS = by_form(5, quick=2, long=200)
+AWAY_MS = 15_000
 
 
 def config(rng: random.Random, *, replicas: int, power_cuts: bool) -> dict[str, str]:
@@ -35,6 +38,7 @@ def config(rng: random.Random, *, replicas: int, power_cuts: bool) -> dict[str, 
         "log.segment.bytes": str(rng.choice((500, 1500))),
         "log.cleanup.policy": "compact",
         "log.cleaner.backoff.ms": str(rng.choice((100, 700))),
+        "log.cleaner.min.cleanable.ratio": rng.choice(("0.01", "0.5")),
         "log.cleaner.threads": str(rng.choice((1, 2))),
         # A replica that was away must see every deletion; a single one is never away.
         "log.cleaner.delete.retention.ms": "0" if replicas == 1 else "86400000",
@@ -73,14 +77,57 @@ def run(seed: int) -> tuple[int, int]:
     if rng.random() < 0.5:
         cluster.restart()
         assert world.run(until=cluster.serves, limit_ms=SERVED_MS_MAX)
-    cleaned = 0
-    for writer in writers:
-        for host in cluster.brokers:
-            assert host.node is not None
-            partition = host.node.partitions[writer.tp]
-            cleaned += partition.log.cleaned_upto
-            check_table(writer, records_in(partition.log), host.name)
+    cleaned = sum(check_tables(cluster, writer) for writer in writers)
     return sum(writer.acknowledged for writer in writers), cleaned
+
+
+def test_a_replica_that_was_away_for_less_than_the_retention_of_tombstones_has_no_deleted_key() -> None:
+    run_with_one_away(range(AWAY_SEEDS), retention_ms=10 * AWAY_MS)
+
+
+def test_a_replica_that_was_away_for_longer_has_deleted_keys() -> None:
+    """So the test above would find a tombstone that is removed too early."""
+    with pytest.raises(AssertionError, match=r"is b'.*', not one of \[None\]"):
+        run_with_one_away(range(AWAY_SEEDS), retention_ms=0)
+
+
+def run_with_one_away(seeds: Iterable[int], *, retention_ms: int) -> None:
+    for seed in seeds:
+        _run_with_one_away(seed, retention_ms)
+
+
+def _run_with_one_away(seed: int, retention_ms: int) -> None:
+    """One broker of three hangs, while the others go on to write, delete and clean."""
+    world = World(seed)
+    settings = {
+        **config(world.rng, replicas=3, power_cuts=False),
+        "log.segment.bytes": "500",
+        "log.cleaner.min.cleanable.ratio": "0.01",
+        "log.cleaner.delete.retention.ms": str(retention_ms),
+    }
+    cluster = SimCluster(world, settings, broker_count=3, controller_count=1, power_cuts=False)
+    cluster.start()
+    assert world.run(until=cluster.serves, limit_ms=SERVED_MS_MAX)
+    cluster.replica_watch.compacted = frozenset({TOPIC})
+    writer = TableWriter(world, cluster.brokers, TopicPartition(TOPIC, 0), name="writer")
+    assert world.run(until=lambda: writer.acknowledged > 20, limit_ms=QUIET_MS)
+    world.rng.choice(cluster.brokers).hang(AWAY_MS)
+    world.run(until=lambda: False, limit_ms=AWAY_MS)
+    writer.ends = True
+    assert world.run(until=lambda: writer.finished, limit_ms=QUIET_MS)
+    assert world.run(until=cluster.serves, limit_ms=SERVED_MS_MAX)
+    assert check_tables(cluster, writer) > 0, "nothing was cleaned"
+
+
+def check_tables(cluster: SimCluster, writer: TableWriter) -> int:
+    """The sum of the offsets up to which the replicas were cleaned."""
+    cleaned = 0
+    for host in cluster.brokers:
+        assert host.node is not None
+        partition = host.node.partitions[writer.tp]
+        cleaned += partition.log.cleaned_upto
+        check_table(writer, records_in(partition.log), host.name)
+    return cleaned
 
 
 def records_in(log: Log) -> list[Record]:
