@@ -25,10 +25,9 @@ from raylog.actors.cluster_actors import (
 )
 from raylog.actors.names import CHANGE_NAME, broker_name, is_broker, namespace_of
 from raylog.actors.waiting import wait_until_done
-from raylog.client import cluster_admin as admin
+from raylog.client.admin.admin_client import AdminClient, admin_client
 from raylog.client.client_config import ClientConfig
-from raylog.client.cluster_client import ClusterClient
-from raylog.client.reassignments import check_holds_nothing
+from raylog.client.reassignments import broker_ids, check_holds_nothing
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -115,7 +114,7 @@ def remove_broker(name: str, broker_id: int, others: ClientConfig) -> KeptDirect
             ErrorCode.INVALID_REQUEST, f"broker {broker_id} is the last one running; stop the cluster instead"
         )
     spec, handle = specs[node], current_handles(name, [node])[node]
-    with ClusterClient(others, client_id="raylog-remove") as client:
+    with admin_client(others, client_id="raylog-remove") as client:
         check_holds_nothing(client, broker_id)
         try:
             if handle is not None:
@@ -145,18 +144,18 @@ def _stop(handle: Any, broker_id: int) -> None:
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"broker {broker_id} did not stop in time: {error}") from error
 
 
-def _wait_until_fenced(client: ClusterClient, broker_id: int) -> None:
+def _wait_until_fenced(client: AdminClient, broker_id: int) -> None:
     """A fenced broker gets no replicas of new topics."""
 
     def alive() -> str:
-        return "it is not fenced yet" if broker_id in admin.broker_ids(client) else ""
+        return "it is not fenced yet" if broker_id in broker_ids(client) else ""
 
     wait_until_done(alive, f"broker {broker_id} was stopped", time.monotonic() + FENCED_SECONDS)
 
 
-def _unregister(client: ClusterClient, broker_id: int) -> None:
+def _unregister(client: AdminClient, broker_id: int) -> None:
     try:
-        admin.unregister_broker(client, broker_id)
+        client.unregister_broker(broker_id)
     except KafkaError as error:
         if (
             error.code != ErrorCode.BROKER_ID_NOT_REGISTERED

@@ -18,7 +18,6 @@ from typing import Final
 
 from raylog.cli.arguments import Subparsers, add_bootstrap_server, open_client
 from raylog.cli.columns import columns
-from raylog.client import cluster_admin as admin
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.security.acl import (
     CLUSTER,
@@ -128,7 +127,7 @@ def _list(options: argparse.Namespace) -> None:
         for resource, principal in product(_resources(options), options.principal or [None])
     ] or [AclFilter(principal=principal) for principal in options.principal or [None]]
     with open_client(options) as client:
-        found = dict.fromkeys(binding for wanted in filters for binding in admin.describe_acls(client, wanted))
+        found = dict.fromkeys(binding for wanted in filters for binding in client.describe_acls(wanted))
     _print(options, list(found), otherwise="No ACLs found.")
 
 
@@ -137,7 +136,7 @@ def _add(options: argparse.Namespace) -> None:
     if not bindings:
         raise _wrong("--allow-principal or --deny-principal is required")
     with open_client(options) as client:
-        admin.create_acls(client, bindings)
+        client.create_acls(dict.fromkeys(bindings))
     _print(options, bindings, otherwise="")
 
 
@@ -160,8 +159,9 @@ def _remove(options: argparse.Namespace) -> None:
             raise _wrong("--allow-principal or --deny-principal is required with hosts or operations")
         filters = [AclFilter(resource.type, resource.name, pattern_type) for resource in _resources(options)]
     with open_client(options) as client:
-        removed = admin.delete_acls(client, filters)
-    _print(options, removed, otherwise="No ACLs matched.")
+        removed = client.delete_acls(dict.fromkeys(filters))
+    bindings = list(dict.fromkeys(binding for gone in removed.values() for binding in gone))
+    _print(options, bindings, otherwise="No ACLs matched.")
 
 
 def _resources(options: argparse.Namespace) -> list[Resource]:

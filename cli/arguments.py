@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
+from raylog.client.admin.admin_client import AdminClient, admin_client
 from raylog.client.client_config import ClientConfig
-from raylog.client.cluster_client import ClusterClient
 from raylog.config.client import BOOTSTRAP_SERVERS
 from raylog.config.properties import parse_properties
 from raylog.config.table import is_sensitive
@@ -55,9 +55,9 @@ def client_config(options: argparse.Namespace, *, isolation_level: str | None = 
     return ClientConfig.of(options.bootstrap_server, properties, isolation_level=isolation_level)
 
 
-def open_client(options: argparse.Namespace) -> ClusterClient:
+def open_client(options: argparse.Namespace) -> AdminClient:
     """Raises ConfigError and OSError."""
-    return ClusterClient(client_config(options), client_id=CLIENT_ID)
+    return admin_client(client_config(options), client_id=CLIENT_ID)
 
 
 def topic_and_partitions(text: str) -> tuple[str, tuple[int, ...] | None]:
@@ -71,14 +71,14 @@ def topic_and_partitions(text: str) -> tuple[str, tuple[int, ...] | None]:
     return topic, tuple(int(part) for part in parts)
 
 
-def partitions_of(client: ClusterClient, topics: Iterable[tuple[str, tuple[int, ...] | None]]) -> list[TopicPartition]:
+def partitions_of(client: AdminClient, topics: Iterable[tuple[str, tuple[int, ...] | None]]) -> list[TopicPartition]:
     """The partitions that `topic_and_partitions` has parsed. Raises KafkaError for a topic that does not exist."""
     wanted = list(topics)
-    view = client.view([topic for topic, _ in wanted])
+    known = client.describe_topics(dict.fromkeys(topic for topic, _ in wanted))
     return [
         TopicPartition(topic, number)
         for topic, numbers in wanted
-        for number in (range(view.partition_count(topic)) if numbers is None else numbers)
+        for number in (range(len(known[topic].partitions)) if numbers is None else numbers)
     ]
 
 

@@ -53,9 +53,8 @@ from raylog.cli.configuration import (
     has_configuration,
     refuse_passwords_in_arguments,
 )
-from raylog.client import cluster_admin as admin
 from raylog.client import reassignments
-from raylog.client.cluster_client import ClusterClient
+from raylog.client.admin.admin_client import AdminClient
 from raylog.client.reassignment_plan import emptied, format_plan
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 
@@ -145,21 +144,21 @@ def _list(options: argparse.Namespace) -> None:
     print(columns(["BROKER", "LISTENS ON", "RACK", "STATE", "REPLICAS", "LEADERS"], rows))
 
 
-def _described(client: ClusterClient) -> list[dict[str, Any]]:
-    partitions = [each for topic in client.view(None).metadata.topics for each in topic.partitions]
-    replicas = Counter(broker_id for each in partitions for broker_id in each.replica_nodes)
-    leaders = Counter(each.leader_id for each in partitions)
+def _described(client: AdminClient) -> list[dict[str, Any]]:
+    partitions = [each for topic in client.describe_topics().values() for each in topic.partitions]
+    replicas = Counter(broker_id for each in partitions for broker_id in each.replicas)
+    leaders = Counter(each.leader for each in partitions)
     return [
         {
-            "id": broker.broker_id,
+            "id": broker.node_id,
             "host": broker.host,
             "port": broker.port,
             "rack": broker.rack,
             "fenced": broker.is_fenced,
-            "replicas": replicas[broker.broker_id],
-            "leaders": leaders[broker.broker_id],
+            "replicas": replicas[broker.node_id],
+            "leaders": leaders[broker.node_id],
         }
-        for broker in admin.brokers(client)
+        for broker in client.describe_cluster(include_fenced_brokers=True).nodes
     ]
 
 
@@ -235,14 +234,14 @@ def _remove_from(cluster: Cluster, broker_id: int) -> None:
 def _decommission(options: argparse.Namespace) -> None:
     leaving = options.broker
     with open_client(options) as client:
-        known = {broker.broker_id: broker for broker in admin.brokers(client)}
+        known = {node.node_id: node for node in client.describe_cluster(include_fenced_brokers=True).nodes}
         if leaving not in known:
             raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {leaving} is not registered")
-        if reassignments.under_way(client):
+        if client.list_partition_reassignments():
             message = "partitions are already being reassigned: wait until that is complete, or cancel it"
             raise KafkaError(ErrorCode.REASSIGNMENT_IN_PROGRESS, message)
         cluster = _found_by_name(options, client)
-        staying = {one.broker_id: one.rack for one in known.values() if one.broker_id != leaving and not one.is_fenced}
+        staying = {one.node_id: one.rack for one in known.values() if one.node_id != leaving and not one.is_fenced}
         present = reassignments.present_plan(client, None)
         plan = emptied(present, leaving, staying)
         if options.dry_run:
@@ -260,7 +259,7 @@ def _decommission(options: argparse.Namespace) -> None:
             _forget_when_stopped(client, leaving, wait=options.wait_until_stopped)
 
 
-def _found_by_name(options: argparse.Namespace, client: ClusterClient) -> Cluster | None:
+def _found_by_name(options: argparse.Namespace, client: AdminClient) -> Cluster | None:
     """The cluster of the bootstrap servers, if this process can join it. Raises KafkaError if the name that was given
     belongs to another cluster, or to none."""
     asked_for = options.name is not None
@@ -269,7 +268,7 @@ def _found_by_name(options: argparse.Namespace, client: ClusterClient) -> Cluste
         return None
     try:
         cluster = _connected(options, name)
-        cluster_id = client.view([]).metadata.cluster_id
+        cluster_id = client.describe_cluster().cluster_id
         if all(broker.cluster_id != cluster_id for broker in cluster.status()):
             raise ConfigError(f"name={name!r}: is another cluster than that of the bootstrap servers")
     except ConfigError:
@@ -279,12 +278,12 @@ def _found_by_name(options: argparse.Namespace, client: ClusterClient) -> Cluste
     return cluster
 
 
-def _forget_when_stopped(client: ClusterClient, broker_id: int, *, wait: bool) -> None:
-    if broker_id in admin.broker_ids(client):
+def _forget_when_stopped(client: AdminClient, broker_id: int, *, wait: bool) -> None:
+    if broker_id in reassignments.broker_ids(client):
         print(f"Broker {broker_id} holds no replicas. Stop it, then unregister it.", flush=True)
         if not wait:
             return
-        while broker_id in admin.broker_ids(client):
+        while broker_id in reassignments.broker_ids(client):
             time.sleep(POLL_SECONDS)
     _forget(client, broker_id)
 
@@ -292,14 +291,14 @@ def _forget_when_stopped(client: ClusterClient, broker_id: int, *, wait: bool) -
 def _unregister(options: argparse.Namespace) -> None:
     with open_client(options) as client:
         if options.force:
-            admin.unregister_broker(client, options.broker)
+            client.unregister_broker(options.broker)
             print(f"Unregistered broker {options.broker}.")
         else:
             _forget(client, options.broker)
 
 
-def _forget(client: ClusterClient, broker_id: int) -> None:
+def _forget(client: AdminClient, broker_id: int) -> None:
     """Raises KafkaError if the broker has been assigned replicas in the meantime."""
     reassignments.check_holds_nothing(client, broker_id)
-    admin.unregister_broker(client, broker_id)
+    client.unregister_broker(broker_id)
     print(f"Unregistered broker {broker_id}.")

@@ -21,8 +21,7 @@ from raylog.cli.arguments import (
     whole_number,
 )
 from raylog.cli.columns import columns
-from raylog.client import cluster_admin as admin
-from raylog.client.cluster_admin import BROKER_RESOURCE, TOPIC_RESOURCE, ConfigEntry
+from raylog.client.admin.configs import ConfigEntry, ConfigResource, ConfigResourceType
 from raylog.core.config import ConfigSource
 from raylog.core.errors import ErrorCode, KafkaError
 
@@ -62,16 +61,17 @@ def _add_resource(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--broker-defaults", action="store_true", help="the values that apply to all brokers")
 
 
-def _resource(options: argparse.Namespace) -> tuple[int, str]:
+def _resource(options: argparse.Namespace) -> ConfigResource:
     if options.topic is not None:
-        return TOPIC_RESOURCE, options.topic
-    return BROKER_RESOURCE, "" if options.broker is None else str(options.broker)
+        return ConfigResource(ConfigResourceType.TOPIC, options.topic)
+    return ConfigResource(ConfigResourceType.BROKER, "" if options.broker is None else str(options.broker))
 
 
 def _describe(options: argparse.Namespace) -> None:
+    resource = _resource(options)
     with open_client(options) as client:
-        entries = admin.describe_configs(client, *_resource(options))
-    shown = [entry for entry in entries if options.all or entry.source in SET_WHILE_RUNNING]
+        entries = client.describe_configs(resource)[resource]
+    shown = [entry for entry in entries.values() if options.all or entry.source in SET_WHILE_RUNNING]
     if options.topic is not None and not options.all:  # without the values of brokers
         shown = [entry for entry in shown if entry.is_own]
     if options.json:
@@ -92,8 +92,11 @@ def _alter(options: argparse.Namespace) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "--add, --add-config-file or --delete is required")
     refuse_passwords((name for name, _ in options.add), file_option="--add-config-file")
     added = {**read_properties(options.add_config_file), **dict(options.add)}
+    twice = sorted(added.keys() & set(options.delete))
+    if twice:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{twice[0]}: cannot be added and deleted at the same time")
     with open_client(options) as client:
-        admin.alter_configs(client, *_resource(options), added, delete=options.delete)
+        client.incremental_alter_configs({_resource(options): {**added, **dict.fromkeys(options.delete)}})
     print("Updated the configuration.")
 
 

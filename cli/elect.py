@@ -11,10 +11,10 @@ import json
 
 from raylog.cli.arguments import Subparsers, add_bootstrap_server, open_client, partitions_of, topic_and_partitions
 from raylog.cli.columns import columns
-from raylog.client import cluster_admin as admin
+from raylog.client.admin.partitions import ElectionType
 from raylog.core.errors import ErrorCode, KafkaError
 
-ELECTION_TYPES = {"preferred": 0, "unclean": 1}
+ELECTION_TYPES = {each.name.lower(): each for each in ElectionType}
 RESULTS = {ErrorCode.NONE: "elected", ErrorCode.ELECTION_NOT_NEEDED: "not needed"}
 
 
@@ -39,7 +39,8 @@ def add_to(subparsers: Subparsers) -> None:
 def _run(options: argparse.Namespace) -> None:
     with open_client(options) as client:
         wanted = None if options.all_topic_partitions else partitions_of(client, options.topics)
-        codes = sorted(admin.elect_leaders(client, ELECTION_TYPES[options.election_type], wanted).items())
+        results = client.elect_leaders(ELECTION_TYPES[options.election_type], wanted)
+    codes = [(tp, ErrorCode.NONE if error is None else error.code) for tp, error in sorted(results.items())]
     found = [
         {"topic": tp.topic, "partition": tp.partition, "result": RESULTS.get(code, code.name)} for tp, code in codes
     ]

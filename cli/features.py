@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict
 
 from raylog.cli.arguments import Subparsers, add_bootstrap_server, open_client
 from raylog.cli.columns import columns
-from raylog.client import cluster_admin as admin
 from raylog.metadata.levels import LATEST_LEVEL, METADATA_FEATURE
 
 LEVEL_MAX = 2**15 - 1
@@ -50,9 +48,9 @@ def _level(text: str) -> int:
 
 def _describe(options: argparse.Namespace) -> None:
     with open_client(options) as client:
-        found = admin.describe_features(client)
+        found = client.describe_features()
     if options.json:
-        print(json.dumps([asdict(each) for each in found]))
+        print(json.dumps([each._asdict() for each in found]))
         return
     rows = [[each.feature, str(each.supported_min), str(each.supported_max), str(each.finalized)] for each in found]
     print(columns(["FEATURE", "SUPPORTED-MIN", "SUPPORTED-MAX", "FINALIZED"], rows))
@@ -60,6 +58,6 @@ def _describe(options: argparse.Namespace) -> None:
 
 def _upgrade(options: argparse.Namespace) -> None:
     with open_client(options) as client:
-        admin.upgrade_feature(client, METADATA_FEATURE, options.level, validate_only=options.dry_run)
+        client.update_features({METADATA_FEATURE: options.level}, validate_only=options.dry_run)
     done = "can be set to" if options.dry_run else "is at"
     print(f"{METADATA_FEATURE} {done} level {options.level}")

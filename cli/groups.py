@@ -29,15 +29,15 @@ from raylog.cli.arguments import (
     whole_number,
 )
 from raylog.cli.columns import columns
-from raylog.client import groups
-from raylog.client.cluster_client import EARLIEST_OFFSET, LATEST_OFFSET, ClusterClient
-from raylog.client.cluster_view import ClusterView
+from raylog.client.admin.admin_client import AdminClient
+from raylog.client.admin.groups import DEAD
+from raylog.client.admin.partitions import OffsetSpec
+from raylog.client.errors import AdminError
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_OFFSET, TopicPartition
-from raylog.groupcoord.classic.subscription import assigned_partitions
 
 UNKNOWN = "-"
-INACTIVE = ("Empty", groups.DEAD)
+INACTIVE = ("Empty", DEAD)
 DRY_RUN = "This was a dry run; --execute resets the offsets."
 
 
@@ -102,9 +102,9 @@ def _add_topics(parser: argparse.ArgumentParser, *, required: bool) -> None:
 
 def _list(options: argparse.Namespace) -> None:
     with open_client(options) as client:
-        found = groups.list_groups(client)
+        found = client.list_consumer_groups()
     if options.state:
-        print(columns(["GROUP", "STATE"], [[group.group_id, group.group_state] for group in found]))
+        print(columns(["GROUP", "STATE"], [[group.group_id, group.state] for group in found]))
         return
     for group in found:
         print(group.group_id)
@@ -115,36 +115,38 @@ def _list(options: argparse.Namespace) -> None:
 
 def _describe(options: argparse.Namespace) -> None:
     with open_client(options) as client:
-        names = options.groups or [group.group_id for group in groups.list_groups(client)]
+        names = options.groups or [group.group_id for group in client.list_consumer_groups()]
         described = [_description(client, name) for name in names]
     print(json.dumps(described) if options.json else "\n\n".join(_table(group) for group in described))
 
 
-def _description(client: ClusterClient, name: str) -> dict[str, Any]:
-    group = groups.describe_group(client, name)
-    if group.group_state == groups.DEAD:
-        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {name!r} does not exist")
-    held = {member.member_id: assigned_partitions(member.member_assignment) for member in group.members}
-    owners = {tp: member_id for member_id, partitions in held.items() for tp in partitions}
-    committed = groups.committed_offsets(client, name)
-    view = client.view(None)
+def _description(client: AdminClient, name: str) -> dict[str, Any]:
+    try:
+        group = client.describe_consumer_groups(name)[name]
+    except AdminError as error:
+        if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
+            raise KafkaError(error.code, f"group {name!r} does not exist") from None
+        raise
+    owners = {tp: member.member_id for member in group.members for tp in member.partitions}
+    committed = _committed(client, name)
+    ends = _log_end_offsets(client, owners.keys() | committed.keys())
     return {
         "group": name,
-        "state": group.group_state,
+        "state": group.state,
         "protocol_type": group.protocol_type,
-        "protocol": group.protocol_data,
+        "protocol": group.protocol,
         "members": [
             {
                 "id": member.member_id,
                 "instance_id": member.group_instance_id,
                 "client_id": member.client_id,
-                "host": member.client_host,
-                "partitions": [{"topic": tp.topic, "partition": tp.partition} for tp in held[member.member_id]],
+                "host": member.host,
+                "partitions": [{"topic": tp.topic, "partition": tp.partition} for tp in member.partitions],
             }
             for member in group.members
         ],
         "partitions": [
-            _partition(tp, committed.get(tp), _log_end_offset(client, view, tp), owners.get(tp))
+            _partition(tp, committed.get(tp), ends.get(tp), owners.get(tp))
             for tp in sorted(owners.keys() | committed.keys())
         ],
     }
@@ -163,13 +165,24 @@ def _partition(
     }
 
 
-def _log_end_offset(client: ClusterClient, view: ClusterView, tp: TopicPartition) -> int | None:
-    """None if the partition does not exist, or has no leader."""
-    try:
-        view.leader(tp)
-    except KafkaError:
-        return None
-    return client.offset_for(tp, LATEST_OFFSET)
+def _committed(client: AdminClient, group: str) -> dict[TopicPartition, int]:
+    found = client.list_consumer_group_offsets(group)
+    return {tp: committed.offset for tp, committed in found.items() if committed is not None}
+
+
+def _log_end_offsets(client: AdminClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """Of the partitions that exist and have a leader."""
+    led = {
+        TopicPartition(name, each.partition)
+        for name, topic in client.describe_topics().items()
+        for each in topic.partitions
+        if each.leader is not None
+    }
+    return _offsets(client, dict.fromkeys(led.intersection(partitions), OffsetSpec.LATEST))
+
+
+def _offsets(client: AdminClient, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    return {tp: found.offset for tp, found in client.list_offsets(timestamps).items()}
 
 
 def _table(group: dict[str, Any]) -> str:
@@ -204,14 +217,20 @@ def _table(group: dict[str, Any]) -> str:
 def _delete(options: argparse.Namespace) -> None:
     with open_client(options) as client:
         for name in options.groups:
-            groups.delete_group(client, name)
+            client.delete_consumer_groups(name)
             print(f"Deleted group {name}.")
 
 
 def _delete_offsets(options: argparse.Namespace) -> None:
     with open_client(options) as client:
         wanted = partitions_of(client, options.topics)
-        codes = groups.delete_offsets(client, options.group, wanted)
+        codes = dict.fromkeys(wanted, ErrorCode.NONE)
+        try:
+            client.delete_consumer_group_offsets(options.group, codes)
+        except AdminError as error:
+            if not error.errors:
+                raise
+            codes.update({tp: each.code for tp, each in error.errors.items()})
     rows = [
         [tp.topic, str(tp.partition), "deleted" if code == ErrorCode.NONE else code.name]
         for tp, code in sorted(codes.items())
@@ -227,22 +246,34 @@ def _delete_offsets(options: argparse.Namespace) -> None:
 
 def _reset(options: argparse.Namespace) -> None:
     with open_client(options) as client:
-        state = groups.describe_group(client, options.group).group_state
+        state = _state(client, options.group)
         if state not in INACTIVE:
             message = f"group {options.group!r} is {state}: offsets can be reset only while a group has no members"
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, message)
         wanted = _wanted(client, options)
-        view = client.view(sorted({tp.topic for tp in wanted}))
-        offsets = {tp: _within(client, view, tp, offset) for tp, offset in sorted(wanted.items())}
+        _check_existence(client, wanted)
+        first = _offsets(client, dict.fromkeys(wanted, OffsetSpec.EARLIEST))
+        end = _offsets(client, dict.fromkeys(wanted, OffsetSpec.LATEST))
+        offsets = {tp: min(max(offset, first[tp]), end[tp]) for tp, offset in sorted(wanted.items())}
         if options.execute and offsets:
-            groups.commit_offsets(client, options.group, offsets)
+            client.alter_consumer_group_offsets(options.group, offsets)
     rows = [[options.group, tp.topic, str(tp.partition), str(offset)] for tp, offset in offsets.items()]
     print(columns(["GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"], rows))
     if not options.execute:
         print(DRY_RUN)
 
 
-def _wanted(client: ClusterClient, options: argparse.Namespace) -> Mapping[TopicPartition, int]:
+def _state(client: AdminClient, group: str) -> str:
+    """Dead if the group does not exist."""
+    try:
+        return client.describe_consumer_groups(group)[group].state
+    except AdminError as error:
+        if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
+            return DEAD
+        raise
+
+
+def _wanted(client: AdminClient, options: argparse.Namespace) -> Mapping[TopicPartition, int]:
     """The offset that the options ask for in each partition, not yet limited to its log. Raises KafkaError."""
     if options.from_file is not None:
         listed = _read_file(options.from_file)
@@ -252,7 +283,7 @@ def _wanted(client: ClusterClient, options: argparse.Namespace) -> Mapping[Topic
         return {tp: offset for tp, offset in listed.items() if tp in chosen}
     if bool(options.topics) == options.all_topics:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "either --topic or --all-topics is required")
-    committed = groups.committed_offsets(client, options.group)
+    committed = _committed(client, options.group)
     partitions = partitions_of(client, options.topics) if options.topics else list(committed)
     if options.shift_by is not None:
         for tp in partitions:
@@ -262,21 +293,20 @@ def _wanted(client: ClusterClient, options: argparse.Namespace) -> Mapping[Topic
     if options.to_offset is not None:
         return dict.fromkeys(partitions, options.to_offset)
     if options.to_datetime is not None:
-        return {tp: _offset_at(client, tp, options.to_datetime) for tp in partitions}
-    special = EARLIEST_OFFSET if options.to_earliest else LATEST_OFFSET
-    return {tp: client.offset_for(tp, special) for tp in partitions}
+        found = _offsets(client, dict.fromkeys(partitions, options.to_datetime))
+        late = _offsets(client, {tp: OffsetSpec.LATEST for tp, offset in found.items() if offset == NO_OFFSET})
+        return {**found, **late}  # the log end offset where no record has this timestamp or a later one
+    special = OffsetSpec.EARLIEST if options.to_earliest else OffsetSpec.LATEST
+    return _offsets(client, dict.fromkeys(partitions, special))
 
 
-def _offset_at(client: ClusterClient, tp: TopicPartition, timestamp_ms: int) -> int:
-    """The log end offset if no record has this timestamp or a later one."""
-    offset = client.offset_for(tp, timestamp_ms)
-    return client.offset_for(tp, LATEST_OFFSET) if offset == NO_OFFSET else offset
-
-
-def _within(client: ClusterClient, view: ClusterView, tp: TopicPartition, offset: int) -> int:
-    """`offset` limited to the range of the log. Raises KafkaError for a partition that does not exist."""
-    view.leader(tp)
-    return min(max(offset, client.offset_for(tp, EARLIEST_OFFSET)), client.offset_for(tp, LATEST_OFFSET))
+def _check_existence(client: AdminClient, partitions: Iterable[TopicPartition]) -> None:
+    """Raises KafkaError for a partition that does not exist."""
+    wanted = sorted(partitions)
+    known = client.describe_topics(dict.fromkeys(tp.topic for tp in wanted))
+    for tp in wanted:
+        if tp.partition >= len(known[tp.topic].partitions):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {tp} does not exist")
 
 
 def _read_file(lines: Iterable[str]) -> dict[TopicPartition, int]:

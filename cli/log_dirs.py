@@ -30,11 +30,11 @@ from raylog.cli.arguments import (
     whole_number,
 )
 from raylog.cli.columns import columns
-from raylog.client import cluster_admin as admin
-from raylog.client.cluster_client import ClusterClient
-from raylog.core.errors import ErrorCode, KafkaError
+from raylog.client.admin.admin_client import AdminClient
+from raylog.client.admin.cluster import LogDirDescription, TopicPartitionReplica
+from raylog.client.errors import AdminError
+from raylog.core.errors import KafkaError
 from raylog.core.ids import TopicPartition
-from raylog.protocol.messages.describe_log_dirs import DescribeLogDirsResult
 
 VERSION = 1
 
@@ -70,19 +70,21 @@ def add_to(subparsers: Subparsers) -> None:
 def _move(options: argparse.Namespace) -> None:
     with open_client(options) as client:
         wanted = [tp for topic, numbers in options.topics for tp in _replicas(client, options.broker, topic, numbers)]
-        codes = admin.move_replicas(client, options.broker, options.to, wanted)
-    for tp, code in sorted(codes.items()):
-        if code != ErrorCode.NONE:
-            raise KafkaError(code, f"{tp} cannot be moved to {options.to} of broker {options.broker}")
-    print(f"moving {len(codes)} replica(s) to {options.to}")
+        replicas = {TopicPartitionReplica(*tp, options.broker): options.to for tp in wanted}
+        try:
+            client.alter_replica_log_dirs(replicas)
+        except AdminError as error:
+            for replica, refusal in sorted(error.errors.items()):
+                text = f"{TopicPartition(*replica[:2])} cannot be moved to {options.to} of broker {options.broker}"
+                raise KafkaError(refusal.code, text) from None
+            raise
+    print(f"moving {len(replicas)} replica(s) to {options.to}")
 
 
-def _replicas(
-    client: ClusterClient, broker_id: int, topic: str, numbers: Collection[int] | None
-) -> list[TopicPartition]:
+def _replicas(client: AdminClient, broker_id: int, topic: str, numbers: Collection[int] | None) -> list[TopicPartition]:
     if numbers is None:
-        partitions = client.view([topic]).topic(topic).partitions
-        numbers = [each.partition_index for each in partitions if broker_id in each.replica_nodes]
+        partitions = client.describe_topics(topic)[topic].partitions
+        numbers = [each.partition for each in partitions if broker_id in each.replicas]
     return [TopicPartition(topic, number) for number in numbers]
 
 
@@ -92,36 +94,38 @@ def _print(options: argparse.Namespace) -> None:
     print(json.dumps(described) if options.json else _table(described))
 
 
-def _describe(client: ClusterClient, broker_ids: list[int] | None, topics: list[str] | None) -> dict[str, Any]:
+def _describe(client: AdminClient, broker_ids: list[int] | None, topics: list[str] | None) -> dict[str, Any]:
     """The object that --json prints."""
     wanted = None if topics is None else _partitions(client, topics)
+    if broker_ids is None:
+        broker_ids = [node.node_id for node in client.describe_cluster().nodes]
+    found = client.describe_log_dirs(dict.fromkeys(broker_ids), wanted)
     brokers = [
-        {"broker": broker_id, "logDirs": [_log_dir(each) for each in admin.log_dirs(client, broker_id, wanted)]}
-        for broker_id in (admin.broker_ids(client) if broker_ids is None else broker_ids)
+        {"broker": broker_id, "logDirs": [_log_dir(path, each) for path, each in dirs.items()]}
+        for broker_id, dirs in found.items()
     ]
     return {"version": VERSION, "brokers": brokers}
 
 
-def _partitions(client: ClusterClient, topics: list[str]) -> Collection[TopicPartition]:
-    view = client.view(topics)
-    return {TopicPartition(name, each.partition_index) for name in topics for each in view.topic(name).partitions}
+def _partitions(client: AdminClient, topics: list[str]) -> Collection[TopicPartition]:
+    described = client.describe_topics(dict.fromkeys(topics))
+    return {TopicPartition(name, each.partition) for name, topic in described.items() for each in topic.partitions}
 
 
-def _log_dir(result: DescribeLogDirsResult) -> dict[str, Any]:
+def _log_dir(path: str, result: LogDirDescription) -> dict[str, Any]:
     return {
-        "logDir": result.log_dir,
-        "error": None if result.error_code == ErrorCode.NONE else result.error_code.name,
+        "logDir": path,
+        "error": None if result.error is None else result.error.code.name,
         "totalBytes": result.total_bytes,
         "usableBytes": result.usable_bytes,
         "partitions": [
             {
-                "partition": str(TopicPartition(topic.name, partition.partition_index)),
-                "size": partition.partition_size,
-                "offsetLag": partition.offset_lag,
-                "isFuture": partition.is_future_key,
+                "partition": str(tp),
+                "size": replica.size_bytes,
+                "offsetLag": replica.offset_lag,
+                "isFuture": replica.is_future,
             }
-            for topic in result.topics
-            for partition in topic.partitions
+            for (tp, _), replica in result.replicas.items()
         ],
     }
 

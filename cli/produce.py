@@ -14,7 +14,14 @@ import time
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
-from raylog.cli.arguments import Subparsers, add_bootstrap_server, key_and_value, open_client, whole_number
+from raylog.cli.arguments import (
+    CLIENT_ID,
+    Subparsers,
+    add_bootstrap_server,
+    client_config,
+    key_and_value,
+    whole_number,
+)
 from raylog.client.cluster_client import ClusterClient
 from raylog.client.partitioner import Partitioner
 from raylog.core.errors import ErrorCode, KafkaError
@@ -86,7 +93,7 @@ def run(options: argparse.Namespace) -> None:
         headers=tuple((name, value.encode()) for name, value in options.header),
     )
     codec = Codec[options.compression.upper()]
-    with open_client(options) as client:
+    with ClusterClient(client_config(options), client_id=CLIENT_ID) as client:
         partition_count = _partition_count(client, options.topic)
         if options.partition is not None and options.partition >= partition_count:
             tp = TopicPartition(options.topic, options.partition)

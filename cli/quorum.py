@@ -18,9 +18,7 @@ from typing import Any
 from raylog.cli.arguments import Subparsers, add_bootstrap_server, open_client
 from raylog.cli.columns import columns
 from raylog.cli.topics import id_text
-from raylog.client import cluster_admin as admin
-from raylog.core.ids import NO_TIMESTAMP_MS
-from raylog.protocol.messages.describe_quorum import ReplicaState, ResponsePartitionData
+from raylog.client.admin.cluster import QuorumDescription, QuorumReplica
 
 LEADER, FOLLOWER, OBSERVER = "leader", "follower", "observer"
 
@@ -37,17 +35,17 @@ def add_to(subparsers: Subparsers) -> None:
 
 def _describe(options: argparse.Namespace) -> None:
     with open_client(options) as client:
-        described = _description(admin.describe_quorum(client))
+        described = _description(client.describe_metadata_quorum())
     if options.json:
         print(json.dumps(described))
     else:
         print(_replication(described) if options.replication else _status(described))
 
 
-def _description(quorum: ResponsePartitionData) -> dict[str, Any]:
+def _description(quorum: QuorumDescription) -> dict[str, Any]:
     """The object that --json prints."""
-    leader_end = max((one.log_end_offset for one in quorum.current_voters), default=0)
-    voters = [(one, LEADER if one.replica_id == quorum.leader_id else FOLLOWER) for one in quorum.current_voters]
+    leader_end = max((one.log_end_offset for one in quorum.voters), default=0)
+    voters = [(one, LEADER if one.replica_id == quorum.leader_id else FOLLOWER) for one in quorum.voters]
     observers = [(one, OBSERVER) for one in quorum.observers]
     return {
         "leader_id": quorum.leader_id,
@@ -57,18 +55,15 @@ def _description(quorum: ResponsePartitionData) -> dict[str, Any]:
     }
 
 
-def _replica(state: ReplicaState, leader_end: int, status: str) -> dict[str, Any]:
-    def time_ms(value: int) -> int | None:
-        return None if value == NO_TIMESTAMP_MS else value
-
+def _replica(state: QuorumReplica, leader_end: int, status: str) -> dict[str, Any]:
     return {
         "id": state.replica_id,
-        "directory_id": id_text(state.replica_directory_id),
+        "directory_id": id_text(state.directory_id),
         "log_end_offset": state.log_end_offset,
         "lag": leader_end - state.log_end_offset,
         "status": status,
-        "last_fetch_ms": time_ms(state.last_fetch_timestamp),
-        "last_caught_up_ms": time_ms(state.last_caught_up_timestamp),
+        "last_fetch_ms": state.last_fetch_timestamp_ms,
+        "last_caught_up_ms": state.last_caught_up_timestamp_ms,
     }
 
 

@@ -16,9 +16,8 @@ from collections.abc import Mapping
 
 from raylog.cli.arguments import Subparsers, add_bootstrap_server, key_and_value, open_client
 from raylog.cli.columns import columns
-from raylog.client import cluster_admin as admin
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.quotas.client_quotas import CLIENT_ID, DEFAULT, IP, USER, entity
+from raylog.quotas.client_quotas import CLIENT_ID, DEFAULT, IP, USER, QuotaEntity, entity
 from raylog.quotas.definitions import CLIENT_KEYS, IP_KEYS
 
 SHOWN_DEFAULT = "<default>"
@@ -65,7 +64,7 @@ def _key_and_number(text: str) -> tuple[str, float]:
 
 def _list(options: argparse.Namespace) -> None:
     with open_client(options) as client:
-        found = admin.describe_quotas(client, _named(options))
+        found = client.describe_client_quotas(_named(options))
     _print(options, found)
 
 
@@ -77,7 +76,8 @@ def _remove(options: argparse.Namespace) -> None:
     keys = options.quotas
     if not keys:
         with open_client(options) as client:
-            keys = admin.describe_quotas(client, _entity(options), strict=True).get(entity(_entity(options)), {})
+            named = _entity(options)
+            keys = client.describe_client_quotas(named, strict=True).get(entity(named), {})
     if keys:
         _alter(options, dict.fromkeys(keys))
 
@@ -85,8 +85,8 @@ def _remove(options: argparse.Namespace) -> None:
 def _alter(options: argparse.Namespace, changes: Mapping[str, float | None]) -> None:
     named = _entity(options)
     with open_client(options) as client:
-        admin.alter_quotas(client, named, changes)
-        _print(options, admin.describe_quotas(client, named, strict=True))
+        client.alter_client_quotas({entity(named): changes})
+        _print(options, client.describe_client_quotas(named, strict=True))
 
 
 def _named(options: argparse.Namespace) -> dict[str, str | None]:
@@ -110,7 +110,7 @@ def _entity(options: argparse.Namespace) -> dict[str, str | None]:
     return named
 
 
-def _print(options: argparse.Namespace, found: admin.Quotas) -> None:
+def _print(options: argparse.Namespace, found: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
     if options.json:
         print(json.dumps([{"entity": dict(of), "quotas": values} for of, values in found.items()]))
     elif found:

@@ -23,13 +23,13 @@ from typing import Any
 
 from raylog.cli.arguments import Subparsers, add_bootstrap_server, broker_ids, names, open_client, whole_number
 from raylog.cli.columns import columns
-from raylog.client import cluster_admin as admin
 from raylog.client import reassignments
-from raylog.client.cluster_client import ClusterClient
+from raylog.client.admin.admin_client import AdminClient
+from raylog.client.admin.partitions import PartitionReassignment
+from raylog.client.errors import AdminError
 from raylog.client.reassignment_plan import Plan, format_plan, parse_plan, spread
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
-from raylog.protocol.messages.list_partition_reassignments import OngoingPartitionReassignment
 
 COMPLETE, MOVING, SUPERSEDED, DIFFERENT = "complete", "moving", "superseded", "different"
 POLL_SECONDS = 0.2
@@ -93,15 +93,15 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
 
 def _generate(options: argparse.Namespace) -> None:
     with open_client(options) as client:
-        racks = {broker.broker_id: broker.rack for broker in admin.brokers(client)}
-        chosen = options.broker_list or admin.broker_ids(client)
+        racks = {node.node_id: node.rack for node in client.describe_cluster(include_fenced_brokers=True).nodes}
+        chosen = options.broker_list or reassignments.broker_ids(client)
         unknown = sorted(set(chosen) - racks.keys())
         if unknown:
             raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"brokers {unknown} are not registered")
         topics = options.topics
         if options.topics_to_move_json_file is not None:
             topics = _topics_to_move(options.topics_to_move_json_file.read_text())
-        present = reassignments.present_plan(client, topics)
+        present = reassignments.present_plan(client, None if topics is None else dict.fromkeys(topics))
     proposed = spread(present, {broker_id: racks[broker_id] for broker_id in sorted(set(chosen))})
     if options.json:
         print(format_plan(proposed))
@@ -124,7 +124,7 @@ def _execute(options: argparse.Namespace) -> None:
     plan = parse_plan(options.plan.read_text())
     with open_client(options) as client:
         present = _present(client, plan)
-        if not options.additional and reassignments.under_way(client):
+        if not options.additional and client.list_partition_reassignments():
             message = "other reassignments are in progress; use --additional to start another"
             raise KafkaError(ErrorCode.REASSIGNMENT_IN_PROGRESS, message)
         print(f"Current partition replica assignment, save it for a rollback\n{format_plan(present)}\n")
@@ -137,14 +137,14 @@ def _execute(options: argparse.Namespace) -> None:
             print("Reassignment is complete.")
 
 
-def begin(client: ClusterClient, present: Plan, plan: Plan, *, throttle: int | None) -> None:
-    """Start the reassignment. Raises the KafkaError of the first partition that is rejected; the others are moved."""
+def begin(client: AdminClient, present: Plan, plan: Plan, *, throttle: int | None) -> None:
+    """Start the reassignment. Raises KafkaError if partitions are rejected; the others are moved."""
     if throttle is not None:
         reassignments.throttle(client, present, plan, throttle)
-    _raise_first(reassignments.alter(client, dict(plan)))
+    client.alter_partition_reassignments(plan)
 
 
-def wait_until_complete(client: ClusterClient, plan: Plan) -> None:
+def wait_until_complete(client: AdminClient, plan: Plan) -> None:
     """Raises KafkaError if the reassignment is cancelled or replaced."""
     while True:
         found = [entry["status"] for entry in _statuses(client, plan)]
@@ -161,12 +161,26 @@ def _cancel(options: argparse.Namespace) -> None:
     plan = parse_plan(options.plan.read_text())
     with open_client(options) as client:
         _present(client, plan)
-        moving = reassignments.under_way(client, plan)
-        refused = reassignments.alter(client, dict.fromkeys(moving))
+        moving = client.list_partition_reassignments(plan)
+        refusal, refused = _cancelled(client, moving)
         if not options.preserve_throttles:
             reassignments.clear_throttle(client, {tp.topic for tp in plan})
-    print(f"Cancelled reassignment of {_listed(moving.keys() - refused.keys())}.")
-    _raise_first(refused)
+    print(f"Cancelled reassignment of {_listed(moving.keys() - set(refused))}.")
+    if refusal is not None:
+        raise refusal
+
+
+def _cancelled(
+    client: AdminClient, moving: Collection[TopicPartition]
+) -> tuple[AdminError | None, Collection[TopicPartition]]:
+    """The error, and the partitions whose reassignment was not cancelled."""
+    try:
+        client.alter_partition_reassignments(dict.fromkeys(moving))
+    except AdminError as error:
+        if not error.errors:
+            raise
+        return error, error.errors.keys()
+    return None, ()
 
 
 # --- verify and list
@@ -183,14 +197,14 @@ def _verify(options: argparse.Namespace) -> None:
 
 def _list(options: argparse.Namespace) -> None:
     with open_client(options) as client:
-        moving = reassignments.under_way(client)
+        moving = client.list_partition_reassignments()
     found = [_entry(tp, one.replicas, one, MOVING) for tp, one in sorted(moving.items())]
     print(json.dumps(found) if options.json else _table(found))
 
 
-def _statuses(client: ClusterClient, plan: Plan) -> list[dict[str, Any]]:
+def _statuses(client: AdminClient, plan: Plan) -> list[dict[str, Any]]:
     """The status of each partition of the plan. Raises KafkaError for one that does not exist."""
-    moving = reassignments.under_way(client, plan)
+    moving = client.list_partition_reassignments(plan)
     present = _present(client, plan)
     found = []
     for tp, wanted in sorted(plan.items()):
@@ -205,7 +219,7 @@ def _statuses(client: ClusterClient, plan: Plan) -> list[dict[str, Any]]:
 
 
 def _entry(
-    tp: TopicPartition, replicas: tuple[int, ...], ongoing: OngoingPartitionReassignment | None, status: str
+    tp: TopicPartition, replicas: tuple[int, ...], ongoing: PartitionReassignment | None, status: str
 ) -> dict[str, Any]:
     return {
         "topic": tp.topic,
@@ -232,7 +246,7 @@ def _table(found: list[dict[str, Any]]) -> str:
     return columns(["TOPIC", "PARTITION", "REPLICAS", "ADDING", "REMOVING", "STATUS"], rows)
 
 
-def _present(client: ClusterClient, plan: Plan) -> Plan:
+def _present(client: AdminClient, plan: Plan) -> Plan:
     """The current replicas of the partitions of the plan. Raises KafkaError for one that does not exist."""
     found = reassignments.present_plan(client, sorted({tp.topic for tp in plan}))
     for tp in plan:
@@ -243,8 +257,3 @@ def _present(client: ClusterClient, plan: Plan) -> Plan:
 
 def _listed(partitions: Collection[TopicPartition]) -> str:
     return ", ".join(map(str, sorted(partitions))) or "no partitions"
-
-
-def _raise_first(refused: dict[TopicPartition, KafkaError]) -> None:
-    for tp, error in sorted(refused.items()):
-        raise KafkaError(error.code, f"{tp}: {error.message}")

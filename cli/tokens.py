@@ -17,9 +17,8 @@ from datetime import UTC, datetime
 
 from raylog.cli.arguments import Subparsers, add_bootstrap_server, open_client
 from raylog.cli.columns import columns
-from raylog.client import delegation_tokens
-from raylog.client.cluster_client import ClusterClient
-from raylog.client.delegation_tokens import Token
+from raylog.client.admin.admin_client import AdminClient
+from raylog.client.admin.tokens import DelegationToken
 from raylog.core.config import LONG_MAX
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.security.principal import Principal, parse_principal
@@ -108,8 +107,7 @@ def _milliseconds(text: str) -> int:
 
 def _create(options: argparse.Namespace) -> None:
     with open_client(options) as client:
-        token = delegation_tokens.create(
-            client,
+        token = client.create_delegation_token(
             owner=options.owner_principal,
             renewers=options.renewer_principal,
             max_lifetime_ms=options.max_life_time_period,
@@ -119,34 +117,34 @@ def _create(options: argparse.Namespace) -> None:
 
 def _describe(options: argparse.Namespace) -> None:
     with open_client(options) as client:
-        found = delegation_tokens.describe(client, options.owner_principal)
+        found = client.describe_delegation_tokens(options.owner_principal)
     _print(options, found)
 
 
 def _renew(options: argparse.Namespace) -> None:
     with open_client(options) as client:
         token = _find(client, options.token_id)
-        expiry = delegation_tokens.renew(client, token.hmac, period_ms=options.renew_time_period)
+        expiry = client.renew_delegation_token(token.hmac, period_ms=options.renew_time_period)
     print(f"Token {token.token_id} expires at {_shown(expiry)}.")
 
 
 def _expire(options: argparse.Namespace) -> None:
     with open_client(options) as client:
         token = _find(client, options.token_id)
-        expiry = delegation_tokens.expire(client, token.hmac, period_ms=options.expiry_time_period)
+        expiry = client.expire_delegation_token(token.hmac, period_ms=options.expiry_time_period)
     removed = options.expiry_time_period == NOW
     print(f"Token {token.token_id} was removed." if removed else f"Token {token.token_id} expires at {_shown(expiry)}.")
 
 
-def _find(client: ClusterClient, token_id: str) -> Token:
+def _find(client: AdminClient, token_id: str) -> DelegationToken:
     """Owners and renewers, who may change a token, may also see it. Raises KafkaError(DELEGATION_TOKEN_NOT_FOUND)."""
-    for token in delegation_tokens.describe(client):
+    for token in client.describe_delegation_tokens():
         if token.token_id == token_id:
             return token
     raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND, f"no delegation token {token_id!r} that the client may see")
 
 
-def _print(options: argparse.Namespace, tokens: Sequence[Token]) -> None:
+def _print(options: argparse.Namespace, tokens: Sequence[DelegationToken]) -> None:
     if options.json:
         print(json.dumps([_fields(token) for token in tokens]))
     elif tokens:
@@ -158,7 +156,7 @@ def _print(options: argparse.Namespace, tokens: Sequence[Token]) -> None:
                 str(token.owner),
                 str(token.requester),
                 ",".join(map(str, token.renewers)) or "-",
-                *map(_shown, (token.issue_timestamp, token.expiry_timestamp, token.max_timestamp)),
+                *map(_shown, (token.issue_timestamp_ms, token.expiry_timestamp_ms, token.max_timestamp_ms)),
             ]
             for token in tokens
         ]
@@ -167,16 +165,16 @@ def _print(options: argparse.Namespace, tokens: Sequence[Token]) -> None:
         print("No delegation tokens found.")
 
 
-def _fields(token: Token) -> dict[str, object]:
+def _fields(token: DelegationToken) -> dict[str, object]:
     return {
         "token_id": token.token_id,
         "hmac": token.hmac.reveal(),
         "owner": str(token.owner),
         "requester": str(token.requester),
         "renewers": list(map(str, token.renewers)),
-        "issue_timestamp_ms": token.issue_timestamp,
-        "expiry_timestamp_ms": token.expiry_timestamp,
-        "max_timestamp_ms": token.max_timestamp,
+        "issue_timestamp_ms": token.issue_timestamp_ms,
+        "expiry_timestamp_ms": token.expiry_timestamp_ms,
+        "max_timestamp_ms": token.max_timestamp_ms,
     }
 
 

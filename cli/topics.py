@@ -7,10 +7,10 @@ import base64
 from uuid import UUID
 
 from raylog.cli.arguments import Subparsers, add_bootstrap_server, key_and_value, open_client, whole_number
-from raylog.client import cluster_admin as admin
-from raylog.client.cluster_client import ClusterClient
+from raylog.client.admin.admin_client import AdminClient
+from raylog.client.admin.configs import ConfigResource, ConfigResourceType
+from raylog.client.admin.topics import BROKER_DEFAULT, NewTopic, TopicDescription
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.protocol.messages.metadata import MetadataResponseTopic
 
 
 def add_to(subparsers: Subparsers) -> None:
@@ -19,8 +19,8 @@ def add_to(subparsers: Subparsers) -> None:
 
     create = actions.add_parser("create", help="create a topic")
     create.add_argument("topic", metavar="NAME")
-    create.add_argument("--partitions", type=whole_number(1), default=admin.BROKER_DEFAULT, metavar="N")
-    create.add_argument("--replication-factor", type=whole_number(1), default=admin.BROKER_DEFAULT, metavar="N")
+    create.add_argument("--partitions", type=whole_number(1), default=BROKER_DEFAULT, metavar="N")
+    create.add_argument("--replication-factor", type=whole_number(1), default=BROKER_DEFAULT, metavar="N")
     create.add_argument("--config", type=key_and_value, action="append", default=[], metavar="KEY=VALUE")
     create.add_argument("--if-not-exists", action="store_true", help="succeed without a change if the topic exists")
     create.set_defaults(run=_create)
@@ -45,12 +45,9 @@ def add_to(subparsers: Subparsers) -> None:
 def _create(options: argparse.Namespace) -> None:
     with open_client(options) as client:
         try:
-            admin.create_topic(
-                client,
-                options.topic,
-                num_partitions=options.partitions,
-                replication_factor=options.replication_factor,
-                configs=dict(options.config),
+            configs = dict(options.config)
+            client.create_topics(
+                NewTopic(options.topic, options.partitions, options.replication_factor, configs=configs)
             )
         except KafkaError as error:
             if error.code == ErrorCode.TOPIC_ALREADY_EXISTS and options.if_not_exists:
@@ -61,34 +58,32 @@ def _create(options: argparse.Namespace) -> None:
 
 def _list(options: argparse.Namespace) -> None:
     with open_client(options) as client:
-        topics = client.view(None).metadata.topics
-    for topic in sorted(topics, key=_name):
-        if not (topic.is_internal and options.exclude_internal):
-            print(_name(topic))
+        topics = client.list_topics(include_internal=not options.exclude_internal)
+    for topic in topics:
+        print(topic.name)
 
 
 def _describe(options: argparse.Namespace) -> None:
     with open_client(options) as client:
-        view = client.view(options.topics or None)
-        names = options.topics or sorted(_name(topic) for topic in view.metadata.topics)
-        for name in names:
-            _print_topic(client, view.topic(name))
+        for topic in client.describe_topics(dict.fromkeys(options.topics) or None).values():
+            _print_topic(client, topic)
 
 
-def _print_topic(client: ClusterClient, topic: MetadataResponseTopic) -> None:
-    name = _name(topic)
-    own = ",".join(f"{entry.name}={entry.value}" for entry in admin.topic_configs(client, name) if entry.is_own)
-    partitions = sorted(topic.partitions, key=lambda partition: partition.partition_index)
-    replication_factor = max((len(partition.replica_nodes) for partition in partitions), default=0)
+def _print_topic(client: AdminClient, topic: TopicDescription) -> None:
+    name, partitions = topic.name, topic.partitions
+    resource = ConfigResource(ConfigResourceType.TOPIC, name)
+    entries = client.describe_configs(resource)[resource].values()
+    own = ",".join(f"{entry.name}={entry.value}" for entry in entries if entry.is_own)
+    replication_factor = max((len(partition.replicas) for partition in partitions), default=0)
     print(
         f"Topic: {name}\tTopicId: {id_text(topic.topic_id)}\tPartitionCount: {len(partitions)}"
         f"\tReplicationFactor: {replication_factor}\tConfigs: {own}"
     )
     for partition in partitions:
-        leader = partition.leader_id if partition.leader_id >= 0 else "none"
+        leader = "none" if partition.leader is None else partition.leader
         print(
-            f"\tTopic: {name}\tPartition: {partition.partition_index}\tLeader: {leader}"
-            f"\tReplicas: {_ids(partition.replica_nodes)}\tIsr: {_ids(partition.isr_nodes)}"
+            f"\tTopic: {name}\tPartition: {partition.partition}\tLeader: {leader}"
+            f"\tReplicas: {_ids(partition.replicas)}\tIsr: {_ids(partition.isr)}"
         )
 
 
@@ -96,16 +91,12 @@ def _delete(options: argparse.Namespace) -> None:
     with open_client(options) as client:
         for name in options.topics:
             try:
-                admin.delete_topic(client, name)
+                client.delete_topics(name)
             except KafkaError as error:
                 if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and options.if_exists:
                     continue
                 raise
             print(f"Deleted topic {name}.")
-
-
-def _name(topic: MetadataResponseTopic) -> str:
-    return topic.name or ""
 
 
 def _ids(brokers: tuple[int, ...]) -> str:

@@ -17,8 +17,8 @@ import sys
 
 from raylog.cli.arguments import Subparsers, add_bootstrap_server, open_client, whole_number
 from raylog.cli.columns import columns
-from raylog.client import users
-from raylog.core.errors import ConfigError
+from raylog.client.admin.users import UserScramCredentialDeletion, UserScramCredentialUpsertion
+from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 from raylog.core.password import Password
 from raylog.security.sasl.scram import ITERATIONS_MAX, ITERATIONS_MIN, ScramMechanism
 
@@ -63,7 +63,7 @@ def _add_mechanism(parser: argparse.ArgumentParser, default: str) -> None:
 
 def _list(options: argparse.Namespace) -> None:
     with open_client(options) as client:
-        found = users.users(client)
+        found = client.describe_user_scram_credentials()
     shown = {
         user: {mechanism.sasl_name: iterations for mechanism, iterations in credentials.items()}
         for user, credentials in sorted(found.items())
@@ -83,14 +83,22 @@ def _set(options: argparse.Namespace) -> None:
     password = _password(options)
     mechanisms = [MECHANISMS[name] for name in dict.fromkeys(options.mechanism or MECHANISMS)]
     with open_client(options) as client:
-        users.set_password(client, options.user, password, mechanisms=mechanisms, iterations=options.iterations)
+        client.alter_user_scram_credentials(
+            UserScramCredentialUpsertion(options.user, password, mechanism, options.iterations)
+            for mechanism in mechanisms
+        )
     print(f"Set the password of user {options.user}.")
 
 
 def _remove(options: argparse.Namespace) -> None:
     mechanisms = None if options.mechanism is None else {MECHANISMS[name] for name in options.mechanism}
     with open_client(options) as client:
-        users.remove(client, options.user, mechanisms)
+        existing = client.describe_user_scram_credentials().get(options.user)
+        if not existing:
+            raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, f"there is no user {options.user!r}")
+        client.alter_user_scram_credentials(
+            UserScramCredentialDeletion(options.user, mechanism) for mechanism in mechanisms or existing
+        )
     print(f"Removed user {options.user}." if mechanisms is None else f"Removed credentials of user {options.user}.")
 
 

@@ -49,6 +49,10 @@ class NetworkLoop:
         self._tasks: dict[PeerLink, asyncio.Task[None]] = {}
         """Connections and log-ins that are being made."""
         self._logins: dict[PeerLink, SaslClient] = {}
+        self._unix: dict[LinkEndpoint, int] = {}
+        """The broker ids of connections by Unix sockets."""
+        self._tcp_only: set[int] = set()
+        """Brokers whose Unix socket, that of their first listener, does not serve this client."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_ms = 0
         self._poked = False
@@ -98,6 +102,9 @@ class NetworkLoop:
 
     def link_lost(self, link: PeerLink, endpoint: LinkEndpoint, reason: str) -> None:
         self._endpoints.pop(link, None)
+        broker_id = self._unix.pop(endpoint, None)
+        if broker_id is not None and not link.has_served:
+            self._tcp_only.add(broker_id)
         self.event(lambda: self.node.link_lost(link, reason, now()))
 
     # --- effects
@@ -183,10 +190,11 @@ class NetworkLoop:
         self, address: Address, endpoint: LinkEndpoint, context: ssl.SSLContext | None
     ) -> None:
         node = address.node
-        if self._dialer.is_plain and node is not None:
+        if self._dialer.is_plain and node is not None and node.broker_id not in self._tcp_only:
             name = unix.kafka_socket_name(node.broker_id)
             sock = unix.connect_in_runtime_dir(node.cluster_id, name, unix.STREAM, timeout_seconds=UNIX_SECONDS)
             if sock is not None:
+                self._unix[endpoint] = node.broker_id
                 await self._loop.create_unix_connection(lambda: endpoint, sock=sock)
                 return
         name_in_certificate = address.host if context is not None else None

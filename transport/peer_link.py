@@ -98,6 +98,8 @@ class PeerLink:
         self.state = LinkState.DOWN
         self.closing = False
         """Set once further input of this connection is ignored: the shell closes it and reports `lost`."""
+        self.has_served = False
+        """Whether the peer has answered a request on this connection; before that, it may be the wrong listener."""
         self.wants_login = False
         """The session ends soon: the shell begins another exchange, and reports `renew`."""
         self._client_id = client_id
@@ -193,6 +195,7 @@ class PeerLink:
         """The connection is made; `login` is the exchange to authenticate by, None for none."""
         self.state = LinkState.AUTHENTICATING
         self.closing = self._redirected
+        self.has_served = False
         self._due_ms = now.monotonic_ms + self._policy.connect_ms_max
         self._refused = None
         self._last_used_ms = now.monotonic_ms
@@ -236,7 +239,9 @@ class PeerLink:
         try:
             while not self.closing and (answered := self._core.next_response()) is not None:
                 correlation_id, response = answered
-                self._in_flight.pop(correlation_id).on_answer(response, now)
+                request = self._in_flight.pop(correlation_id)
+                self.has_served = self.has_served or request.message is not _NEGOTIATION
+                request.on_answer(response, now)
         except ProtocolViolation:
             self.closing = True
         except KafkaError as error:
@@ -251,7 +256,7 @@ class PeerLink:
         """The connection was closed, or could not be made."""
         if self.state is LinkState.DOWN:
             return
-        was_ready = self.state is LinkState.READY
+        was_ready, was_made = self.state is LinkState.READY, self.state is not LinkState.WANTED
         self.state = LinkState.DOWN
         self._failed = not was_ready
         self.closing = self.wants_login = self._renewing = False
@@ -264,9 +269,8 @@ class PeerLink:
         if self._policy.on_demand and not was_ready:
             failed += self._waiting
             self._waiting.clear()
-        error = self._refused or KafkaError(
-            ErrorCode.NETWORK_EXCEPTION, f"the connection to {self.peer} was lost: {reason}"
-        )
+        what = f"the connection to {self.peer} was lost" if was_made else f"cannot connect to {self.peer}"
+        error = self._refused or KafkaError(ErrorCode.NETWORK_EXCEPTION, f"{what}: {reason}")
         self._refused = None
         for request in failed:
             request.on_failure(error, now)
@@ -339,9 +343,7 @@ class PeerLink:
 
         def go_on(response: Any, now: Now) -> None:
             if response.error_code != ErrorCode.NONE:
-                raise KafkaError(
-                    response.error_code, f"{self.peer}: {response.error_message or response.error_code.sentence}"
-                )
+                raise KafkaError(response.error_code, response.error_message or "")
             message = login.respond(bytes(response.auth_bytes))
             if message is None:
                 self._authenticated(response.session_lifetime_ms, now)

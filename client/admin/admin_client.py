@@ -27,10 +27,13 @@ from raylog.client.admin import (
 )
 from raylog.client.admin.calls import Steps
 from raylog.client.admin.core import AdminCore, Operation
+from raylog.client.client_config import ClientConfig
 from raylog.client.given_config import given_config
 from raylog.client.io_thread import shared_io_thread
 from raylog.client.network_loop import NetworkLoop
 from raylog.config.admin import ADMIN_CONFIG, admin_settings
+from raylog.config.client import BOOTSTRAP_SERVERS
+from raylog.config.client_network import CLIENT_ID
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.transport.system_time import now
 
@@ -171,3 +174,13 @@ class AdminClient:
     def _end(self, ended: threading.Event) -> None:
         self._loop.close()
         ended.set()
+
+
+def admin_client(config: ClientConfig, *, client_id: str) -> AdminClient:
+    """For tools: other keys than those of an admin client are ignored, and missing brokers not waited for.
+
+    Raises ConfigError.
+    """
+    properties = {name: value for name, value in config.properties.items() if name in ADMIN_CONFIG.keys}
+    given = {CLIENT_ID.name: client_id, **properties, BOOTSTRAP_SERVERS.name: config.bootstrap_servers}
+    return AdminClient(given, waits_for_brokers=False)

@@ -95,7 +95,7 @@ class Call:
 
     routes: Mapping[Any, Route]
     name: Callable[[Any], str]
-    """Names an item in an error."""
+    """Names an item in an error; empty if the broker does."""
     request: Callable[[Sequence[Any], int], Message]
     """For these items; the broker may take so many milliseconds."""
     read: Callable[[Any, Sequence[Any]], Iterable[Answer]]
@@ -134,6 +134,11 @@ def refused_as_a_whole(response: Any, items: Sequence[Any]) -> list[Answer]:
     return [Answer(item, None, code, message) for item in items] if code else []
 
 
+def about(name: str, text: str) -> str:
+    """The text of an error; without a name it is that of the broker alone."""
+    return f"{name}: {text}" if name else text
+
+
 def named(kind: str) -> Callable[[Any], str]:
     """Names items such as `topic 'orders'`."""
     return lambda item: f"{kind} {item!r}" if isinstance(item, str) else f"{kind} {item}"
@@ -154,7 +159,7 @@ def several(items: Iterable[str] | str) -> list[str]:
     return [items] if isinstance(items, str) else list(items)
 
 
-def partitions_in(partitions: Iterable[TopicPartition | tuple[str, int]]) -> list[TopicPartition]:
+def partitions_in(partitions: Iterable[tuple[str, int]]) -> list[TopicPartition]:
     """Raises KafkaError if one is given twice."""
     return distinct((TopicPartition(*each) for each in partitions), str)
 
@@ -166,7 +171,7 @@ def joined(answers: Iterable[Answer], items: Iterable[Any], name: Callable[[Any]
     for item in items:
         answer = shown.get(item, Answer(item, None, ErrorCode.UNKNOWN_SERVER_ERROR, "the response does not contain it"))
         if answer.code:
-            errors[item] = KafkaError(answer.code, f"{name(item)}: {answer.message or answer.code.sentence}")
+            errors[item] = KafkaError(answer.code, about(name(item), answer.message or answer.code.sentence))
         else:
             values[item] = answer.value
     return Results(values, errors).checked()

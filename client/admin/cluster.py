@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from raylog.client.admin.calls import (
@@ -135,6 +135,10 @@ class TopicPartitionReplica(NamedTuple):
         return f"{self.topic}-{self.partition} on broker {self.broker_id}"
 
 
+Replica = TypeVar("Replica", bound=tuple[str, int, int])
+"""A TopicPartitionReplica, or a tuple like it."""
+
+
 def describe_cluster(
     *, include_fenced_brokers: bool = False, include_authorized_operations: bool = False, timeout: float | None = None
 ) -> Steps[ClusterDescription]:
@@ -226,7 +230,7 @@ def describe_metadata_quorum(*, timeout: float | None = None) -> Steps[QuorumDes
 
 def describe_log_dirs(
     broker_ids: Iterable[int] | int,
-    partitions: Iterable[TopicPartition | tuple[str, int]] | None = None,
+    partitions: Iterable[tuple[str, int]] | None = None,
     *,
     timeout: float | None = None,
 ) -> Steps[dict[int, dict[str, LogDirDescription]]]:
@@ -250,7 +254,7 @@ def describe_log_dirs(
 
 
 def alter_replica_log_dirs(
-    moves: Mapping[TopicPartitionReplica | tuple[str, int, int], str], *, timeout: float | None = None
+    moves: Mapping[Replica, str], *, timeout: float | None = None
 ) -> Steps[dict[TopicPartitionReplica, None]]:
     """Move replicas to other log directories of their brokers, by path."""
     wanted = {TopicPartitionReplica(*each): path for each, path in moves.items()}

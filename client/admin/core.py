@@ -24,6 +24,7 @@ from raylog.client.admin.calls import (
     Results,
     Route,
     Steps,
+    about,
 )
 from raylog.client.backoff import backoff_ms
 from raylog.client.cluster_view import parse_servers
@@ -241,9 +242,15 @@ class AdminCore:
     def _late(self, name: str) -> KafkaError:
         failure = self.network.metadata.failure
         reason = "" if failure is None else f" ({failure.message})"
-        return KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{name}: no response in time{reason}")
+        return KafkaError(ErrorCode.REQUEST_TIMED_OUT, about(name, f"no response in time{reason}"))
 
     def _send(self, operation: Operation[Any], current: _Round, now: Now) -> None:
+        if not self.network.metadata.nodes:
+            failure = self._unreachable(operation)
+            if failure is not None:
+                for item in list(current.open):
+                    current.fail(item, failure)
+            return
         wanted: defaultdict[int, list[Any]] = defaultdict(list)
         failed: dict[Route, KafkaError] = {}
         for item, state in list(current.open.items()):
@@ -255,10 +262,10 @@ class AdminCore:
             try:
                 if state.route in failed:
                     raise failed[state.route]
-                node_id = self._node_for(operation, state, now)
+                node_id = self._node_for(state, now)
             except KafkaError as error:
                 failed[state.route] = error
-                current.fail(item, KafkaError(error.code, f"{current.call.name(item)}: {error.message}"))
+                current.fail(item, KafkaError(error.code, about(current.call.name(item), error.message)))
             else:
                 if node_id is not None:
                     wanted[node_id].append(item)
@@ -285,12 +292,9 @@ class AdminCore:
         answered, failed = partial(self._answered, current, items), partial(self._failed, current, node_id, items)
         self.network.ask(node_id, request, answered, failed, now, version_max=call.version_max)
 
-    def _node_for(self, operation: Operation[Any], state: _Item, now: Now) -> int | None:
+    def _node_for(self, state: _Item, now: Now) -> int | None:
         """The broker to ask; None while it is looked for. Raises KafkaError."""
         metadata, route = self.network.metadata, state.route
-        if not metadata.nodes:
-            self._check_reachable(operation)
-            return None
         if isinstance(route, Coordinator):
             return self._coordinators.node_id(route.key_type, route.key)
         if isinstance(route, AnyBroker):
@@ -305,14 +309,14 @@ class AdminCore:
         metadata.expire()
         return None
 
-    def _check_reachable(self, operation: Operation[Any]) -> None:
-        """Raises KafkaError if no broker will be."""
+    def _unreachable(self, operation: Operation[Any]) -> KafkaError | None:
+        """Why there is no broker, if it makes no sense to wait for one."""
         metadata = self.network.metadata
         failure = metadata.failure
         if failure is None or failure is operation.failure_before:
-            return
-        if failure.code not in LOST or (self._attempts_max is not None and metadata.attempts >= self._attempts_max):
-            raise failure
+            return None
+        lasts = failure.code not in LOST or (self._attempts_max is not None and metadata.attempts >= self._attempts_max)
+        return failure if lasts else None
 
     def _any_broker(self, now: Now) -> int:
         """The same one as long as it can be reached: it has seen the changes of this client."""
@@ -365,12 +369,12 @@ class AdminCore:
                 continue
             item = left.pop(shown)
             if code:
-                refusal = KafkaError(code, f"{call.name(item)}: {message or code.sentence}")
+                refusal = KafkaError(code, about(call.name(item), message or code.sentence))
                 self._refused(current, item, refusal, now, getattr(response, "throttle_time_ms", 0))
             elif current.open.pop(item, None) is not None:
                 current.values[item] = value
         for item in left:
-            text = f"{call.name(item)}: the response does not contain it"
+            text = about(call.name(item), "the response does not contain it")
             current.fail(item, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, text))
 
     def _failed(self, current: _Round, node_id: int, items: list[Any], error: KafkaError, now: Now) -> None:

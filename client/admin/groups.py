@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from raylog.client.admin.calls import (
     Answer,
@@ -51,7 +51,8 @@ DEAD: Final = "Dead"
 """The state of a group that does not exist."""
 BY_NAME_UNTIL: Final = 9
 """The last version of OffsetFetch and OffsetCommit that names topics; later ones have their ids."""
-Partition = TopicPartition | tuple[str, int]
+Partition = TypeVar("Partition", bound=tuple[str, int])
+"""A TopicPartition, or a tuple like it."""
 _name = named("group")
 
 
@@ -145,7 +146,7 @@ def delete_consumer_groups(group_ids: Iterable[str] | str, *, timeout: float | N
 
 def list_consumer_group_offsets(
     group_id: str,
-    partitions: Iterable[Partition] | None = None,
+    partitions: Iterable[tuple[str, int]] | None = None,
     *,
     require_stable: bool = False,
     timeout: float | None = None,
@@ -204,7 +205,7 @@ def alter_consumer_group_offsets(
 
 
 def delete_consumer_group_offsets(
-    group_id: str, partitions: Iterable[Partition], *, timeout: float | None = None
+    group_id: str, partitions: Iterable[tuple[str, int]], *, timeout: float | None = None
 ) -> Steps[dict[TopicPartition, None]]:
     """Delete committed offsets of topics to which the group is not subscribed."""
     wanted = partitions_in(partitions)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from raylog.client.admin.calls import CONTROLLER, Answer, Call, Leader, Steps, ask, joined, partitions_in
 from raylog.client.consumer.offset_lookup import OffsetAndTimestamp
@@ -25,7 +25,8 @@ from raylog.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsTopics,
 )
 
-Partition = TopicPartition | tuple[str, int]
+Partition = TypeVar("Partition", bound=tuple[str, int])
+"""A TopicPartition, or a tuple like it."""
 
 
 class OffsetSpec(IntEnum):
@@ -112,7 +113,7 @@ def delete_records(
 
 
 def describe_producers(
-    partitions: Iterable[Partition], *, timeout: float | None = None
+    partitions: Iterable[tuple[str, int]], *, timeout: float | None = None
 ) -> Steps[dict[TopicPartition, list[ProducerState]]]:
     """The producers that the leaders of these partitions know."""
     wanted = partitions_in(partitions)
@@ -134,7 +135,7 @@ def describe_producers(
 
 
 def elect_leaders(
-    election_type: ElectionType, partitions: Iterable[Partition] | None = None, *, timeout: float | None = None
+    election_type: ElectionType, partitions: Iterable[tuple[str, int]] | None = None, *, timeout: float | None = None
 ) -> Steps[dict[TopicPartition, KafkaError | None]]:
     """Elect leaders of these partitions, or of all that need it. What became of each, such as ELECTION_NOT_NEEDED."""
     topics = None
@@ -183,7 +184,7 @@ def alter_partition_reassignments(
 
 
 def list_partition_reassignments(
-    partitions: Iterable[Partition] | None = None, *, timeout: float | None = None
+    partitions: Iterable[tuple[str, int]] | None = None, *, timeout: float | None = None
 ) -> Steps[dict[TopicPartition, PartitionReassignment]]:
     """The reassignments in progress, of these partitions or of all."""
     topics = None

@@ -18,7 +18,7 @@ from raylog.protocol.messages.expire_delegation_token import ExpireDelegationTok
 from raylog.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
 from raylog.security.principal import Principal
 
-NAME = "delegation tokens"
+NAME = ""
 
 
 class DelegationToken(NamedTuple):

@@ -258,8 +258,7 @@ def _same(request: DescribeTopicPartitionsRequest, _: int) -> DescribeTopicParti
 
 
 def _refusal(name: str, code: ErrorCode) -> str:
-    unknown = code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return f"topic {name!r} does not exist" if unknown else f"topic {name!r}: {code.sentence}"
+    return f"topic {name!r}: {code.sentence}"
 
 
 def _creatable(topic: NewTopic) -> CreatableTopic:

@@ -78,7 +78,9 @@ def alter_user_scram_credentials(
     listed = list(alterations)
     for each in listed:
         if isinstance(each, UserScramCredentialUpsertion) and not 1 <= each.iterations <= ITERATIONS_MAX:
-            text = f"{_name(each.user)}: {each.iterations} iterations: must be {ITERATIONS_MIN} to {ITERATIONS_MAX}"
+            few = f"Too few iterations: must be at least {ITERATIONS_MIN}."
+            many = f"Too many iterations: must be at most {ITERATIONS_MAX}."
+            text = few if each.iterations < 1 else many
             raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, text)
     upsertions = [_upsertion(each) for each in listed if isinstance(each, UserScramCredentialUpsertion)]
     deletions = [
@@ -97,7 +99,7 @@ def alter_user_scram_credentials(
         for each in response.results:
             yield Answer(each.user, None, each.error_code, each.error_message)
 
-    found = yield Call({each.user: CONTROLLER for each in listed}, _name, request, read)
+    found = yield Call({each.user: CONTROLLER for each in listed}, lambda _: "", request, read)
     return found.checked()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,9 +12,9 @@ import pytest
 import raylog
 from raylog.actors.broker_set import changing
 from raylog.cli.main import main
-from raylog.client import cluster_admin as admin
 from raylog.client import reassignments
-from raylog.client.cluster_client import ClusterClient
+from raylog.client.admin.admin_client import AdminClient
+from raylog.client.admin.topics import NewTopic
 from raylog.core.ids import TopicPartition
 from tests.cli.conftest import Result
 from tests.support.cluster_thread import cluster_thread
@@ -105,9 +104,9 @@ def test_a_cluster_grows_restarts_and_shrinks(brokers: Command, taken_port: int,
             "Restarting broker 2, 2 of 3.",
             "Restarting controller 0, 3 of 3.",
         ]
-        with closing(ClusterClient(servers, client_id="test")) as client:
-            assert [each.rack for each in admin.brokers(client)] == ["east", "west"]
-            admin.create_topic(client, "t", num_partitions=2)
+        with AdminClient(bootstrap_servers=servers) as client:
+            assert [node.rack for node in client.describe_cluster().nodes] == ["east", "west"]
+            client.create_topics(NewTopic("t", 2))
             held = [tp for tp, replicas in reassignments.present_plan(client, None).items() if replicas == (2,)]
             assert held in ([TopicPartition("t", 0)], [TopicPartition("t", 1)])
             refused = brokers("remove", "2")
@@ -115,7 +114,7 @@ def test_a_cluster_grows_restarts_and_shrinks(brokers: Command, taken_port: int,
                 refused.err == f"raylog: INVALID_REQUEST: broker 2 still has 1 replica(s), such as one of {held[0]}\n"
             )
             assert [broker.pid for broker in cluster.status()].count(0) == 0
-            admin.delete_topic(client, "t")
+            client.delete_topics("t")
         removed = brokers("remove", "2")
         assert (removed.code, removed.err) == (0, "")
         assert removed.out.startswith(f"Removed broker 2. Its directory is kept: {tmp_path}/broker-2 on ")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from raylog.client import cluster_admin as admin
-from raylog.client.cluster_client import ClusterClient
+from raylog.client.admin.admin_client import AdminClient
+from raylog.client.admin.topics import NewTopic
 from raylog.client.reassignments import check_holds_nothing
 from raylog.config.authorization import STANDARD_AUTHORIZER
 from raylog.core.errors import ErrorCode, KafkaError
@@ -19,7 +19,7 @@ def entry(kind: ResourceType, name: str, operation: Operation, principal: str = 
     return AclBinding(kind, name, PatternType.LITERAL, principal, "*", operation, Permission.ALLOW)
 
 
-def refused(client: ClusterClient, broker_id: int) -> ErrorCode:
+def refused(client: AdminClient, broker_id: int) -> ErrorCode:
     with pytest.raises(KafkaError) as error:
         check_holds_nothing(client, broker_id)
     return error.value.code
@@ -29,14 +29,13 @@ def test_a_broker_with_hidden_topics_is_not_considered_empty(tmp_path: Path) -> 
     config = {"authorizer.class.name": STANDARD_AUTHORIZER, "allow.everyone.if.no.acl.found": "true"}
     with (
         cluster_thread(config, tmp_path, brokers=2) as cluster,
-        ClusterClient(cluster.bootstrap_servers, client_id="t") as client,
+        AdminClient(bootstrap_servers=cluster.bootstrap_servers) as client,
     ):
-        for name in ("a", "b"):
-            admin.create_topic(client, name, num_partitions=4)
+        client.create_topics(NewTopic(name, 4) for name in ("a", "b"))
         assert refused(client, 0) == ErrorCode.INVALID_REQUEST
-        admin.create_acls(client, [entry(ResourceType.TOPIC, name, Operation.READ) for name in ("a", "b")])
+        client.create_acls([entry(ResourceType.TOPIC, name, Operation.READ) for name in ("a", "b")])
         assert refused(client, 0) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        admin.delete_acls(client, [AclFilter(resource_name="a"), AclFilter(resource_name="b")])
+        client.delete_acls([AclFilter(resource_name="a"), AclFilter(resource_name="b")])
         assert refused(client, 0) == ErrorCode.INVALID_REQUEST
-        admin.create_acls(client, [entry(ResourceType.CLUSTER, "kafka-cluster", Operation.ALTER)])
+        client.create_acls([entry(ResourceType.CLUSTER, "kafka-cluster", Operation.ALTER)])
         assert refused(client, 0) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED

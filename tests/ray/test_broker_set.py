@@ -12,9 +12,7 @@ import pytest
 import raylog
 from raylog.cli import reassign
 from raylog.cli.main import main
-from raylog.client import cluster_admin as admin
 from raylog.client import reassignments
-from raylog.client.cluster_client import ClusterClient
 from raylog.client.reassignment_plan import spread
 from tests.compat.topics import create_topic
 from tests.ray.clients import read
@@ -39,14 +37,14 @@ def during(loads: list[PartitionLoad], do: Callable[[], Result]) -> Result:
         return doing.result()
 
 
-def spread_over(client: ClusterClient, broker_ids: list[int]) -> None:
+def spread_over(client: raylog.AdminClient, broker_ids: list[int]) -> None:
     present = reassignments.present_plan(client, [TOPIC])
     plan = spread(present, dict.fromkeys(broker_ids))
     reassign.begin(client, present, plan, throttle=None)
     reassign.wait_until_complete(client, plan)
 
 
-def held_by(client: ClusterClient, broker_id: int) -> int:
+def held_by(client: raylog.AdminClient, broker_id: int) -> int:
     return sum(broker_id in replicas for replicas in reassignments.present_plan(client, None).values())
 
 
@@ -58,9 +56,9 @@ def test_brokers_are_added_and_removed_under_load(tmp_path: Path, capsys: pytest
         until_more(loads, loads, 100)
         [added] = during(loads, raylog.connect(NAME).add_brokers)
         assert (added.id, added.state, cluster.broker_ids) == (2, "running", [0, 1, 2])
-        with ClusterClient(cluster.bootstrap_servers, client_id="test") as client:
-            configs = {each.name: each.value for each in admin.describe_configs(client, admin.BROKER_RESOURCE, "2")}
-            assert configs["min.insync.replicas"] == "2"
+        with raylog.AdminClient(bootstrap_servers=cluster.bootstrap_servers) as client:
+            broker = raylog.ConfigResource(raylog.ConfigResourceType.BROKER, "2")
+            assert client.describe_configs(broker)[broker]["min.insync.replicas"].value == "2"
             during(loads, lambda: spread_over(client, cluster.broker_ids))
             assert held_by(client, 2) == 2
             with pytest.raises(raylog.KafkaError, match=r"INVALID_REQUEST: broker 0 still has 2 replica\(s\)"):
@@ -73,8 +71,8 @@ def test_brokers_are_added_and_removed_under_load(tmp_path: Path, capsys: pytest
         assert said[0] == "Moving 2 partition(s) off broker 0."
         assert said[1].startswith(f"Removed broker 0. Its directory is kept: {data_dir}/broker-0 on ")
         assert [(broker.id, broker.state) for broker in cluster.status()] == [(1, "running"), (2, "running")]
-        with ClusterClient(servers, client_id="test") as client:
-            assert [broker.broker_id for broker in admin.brokers(client)] == [1, 2]
+        with raylog.AdminClient(bootstrap_servers=servers) as client:
+            assert [node.node_id for node in client.describe_cluster(include_fenced_brokers=True).nodes] == [1, 2]
         for load in loads:
             load.finish()
     with raylog.start(NAME, data_dir=data_dir, config=CONFIG) as cluster:
