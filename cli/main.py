@@ -29,6 +29,7 @@ from raylog.cli import (
     reassign,
     start,
     status,
+    sweep_values,
     tokens,
     topics,
     transfer_dirs,
@@ -56,6 +57,7 @@ COMMANDS = (
     audit,
     events,
     features,
+    sweep_values,
     dump_log,
     transfer_dirs,
 )

@@ -48,6 +48,16 @@ class LargeMessageDroppedError(KafkaError):
         return LargeMessageDroppedError, (self.message,)
 
 
+class ValueMissingError(KafkaError):
+    """The value of a record, which is in a store, cannot be fetched. The position stays at the record."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.INVALID_RECORD, message)
+
+    def __reduce__(self) -> tuple[type[ValueMissingError], tuple[str]]:
+        return ValueMissingError, (self.message,)
+
+
 class BufferExhaustedError(KafkaError):
     """buffer.memory is used up by records that are not acknowledged yet."""
 

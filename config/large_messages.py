@@ -16,7 +16,7 @@ SEND_LARGE_MESSAGES: ConfigKey[bool] = ConfigKey(
     ConfigType.BOOLEAN,
     False,
     "Whether a value larger than max.message.segment.bytes is split into chunk records, which a consumer with this"
-    " setting reassembles. The value may then be a binary file. It requires idempotence.",
+    " setting reassembles. The value may then be a binary file. Splitting requires idempotence.",
 )
 SEGMENT_BYTES: ConfigKey[int] = ConfigKey(
     "max.message.segment.bytes",
@@ -79,9 +79,25 @@ RAISE_DROPPED: ConfigKey[bool] = ConfigKey(
     " counted in any case.",
 )
 
-LARGE_PRODUCER_KEYS: Final = (SEND_LARGE_MESSAGES, SEGMENT_BYTES, COMPACTED_SEGMENTS)
+SEND_STORE_URL: ConfigKey[str] = ConfigKey(
+    "large.message.store.url",
+    ConfigType.STRING,
+    "",
+    "With large.message.enabled: where values larger than max.message.segment.bytes are written, as a URL of fsspec,"
+    " such as file:///data/values; the record then refers to the value. Empty: values are split. It requires the extra"
+    " `store`.",
+)
+RECEIVE_STORE_URL: ConfigKey[str] = ConfigKey(
+    "large.message.store.url",
+    ConfigType.STRING,
+    "",
+    "Where the producers write large values, as a URL of fsspec. Empty: a record that refers to a value is an error.",
+)
+
+LARGE_PRODUCER_KEYS: Final = (SEND_LARGE_MESSAGES, SEGMENT_BYTES, COMPACTED_SEGMENTS, SEND_STORE_URL)
 LARGE_CONSUMER_KEYS: Final = (
     RECEIVE_LARGE_MESSAGES,
+    RECEIVE_STORE_URL,
     ASSEMBLER_BYTES,
     ASSEMBLER_OFFSETS,
     ASSEMBLER_MS,
@@ -97,12 +113,16 @@ class LargeSendSettings:
     segment_bytes: int
     indexes_max: int | None
     """Most chunks of a value in a compacted topic; None: topics are not compacted."""
+    store_url: str
+    """Empty: values are split."""
 
 
 @dataclass(frozen=True, slots=True)
 class LargeReceiveSettings:
     """Of a consumer. Times in milliseconds, sizes in bytes."""
 
+    store_url: str
+    """Empty: no values are fetched."""
     assembler_bytes: int
     offset_gap_max: int
     age_ms_max: int
@@ -114,11 +134,13 @@ def large_send_settings(
     configs: Configs, *, idempotent: bool, transactional: bool, record_bytes_max: int
 ) -> LargeSendSettings:
     """Raises ConfigError."""
-    if not idempotent:
+    if not idempotent and not configs[SEND_STORE_URL]:
         raise ConfigError(
             f"{SEND_LARGE_MESSAGES.name}=true: requires enable.idempotence=true, so that chunks stay in order"
         )
     segments = configs[COMPACTED_SEGMENTS]
+    if segments and configs[SEND_STORE_URL]:
+        raise ConfigError(f"{COMPACTED_SEGMENTS.name}={segments}: values are not split with {SEND_STORE_URL.name}")
     if segments and not transactional:
         raise ConfigError(f"{COMPACTED_SEGMENTS.name}={segments}: requires transactional.id")
     limit = record_bytes_max - ENVELOPE_BYTES
@@ -127,12 +149,15 @@ def large_send_settings(
         what = f"must be at most max.request.size and buffer.memory less {ENVELOPE_BYTES} bytes for headers ({limit})"
         raise ConfigError(f"{SEGMENT_BYTES.name}={size}: {what}")
     return LargeSendSettings(
-        segment_bytes=max(1, min(configs[SEGMENT_BYTES], limit)), indexes_max=configs[COMPACTED_SEGMENTS] or None
+        segment_bytes=max(1, min(configs[SEGMENT_BYTES], limit)),
+        indexes_max=configs[COMPACTED_SEGMENTS] or None,
+        store_url=configs[SEND_STORE_URL],
     )
 
 
 def large_receive_settings(configs: Configs) -> LargeReceiveSettings:
     return LargeReceiveSettings(
+        store_url=configs[RECEIVE_STORE_URL],
         assembler_bytes=configs[ASSEMBLER_BYTES],
         offset_gap_max=configs[ASSEMBLER_OFFSETS],
         age_ms_max=configs[ASSEMBLER_MS],

@@ -48,6 +48,7 @@ from raylog.client.errors import (
     FencedError,
     LargeMessageDroppedError,
     UnknownTopicError,
+    ValueMissingError,
 )
 from raylog.client.group_offsets import GroupMetadata, OffsetAndMetadata
 from raylog.client.partition_reader import PartitionReader
@@ -97,6 +98,7 @@ __all__ = [
     "TopicPartition",
     "TopicTable",
     "UnknownTopicError",
+    "ValueMissingError",
     "connect",
     "read_dataset",
     "read_table",

@@ -237,8 +237,8 @@ class ReassemblyPool:
             return None
         self._remove(tp, message)
         self.statistics.completed += 1
-        partition.completed.pop(chunk.message_id, None)
-        partition.completed[chunk.message_id] = (message.first_offset, record.offset)
+        before = partition.completed.pop(chunk.message_id, (message.first_offset, record.offset))
+        partition.completed[chunk.message_id] = (min(before[0], message.first_offset), record.offset)
         self._forget_oldest(partition)
         headers = headers_of_message(record.headers)
         return record._replace(key=message.key, value=message.buffer.getvalue(), headers=headers)

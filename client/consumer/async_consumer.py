@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from raylog.client.chunks.references import ValueStore
 from raylog.client.consumer.assignors import Assignor
 from raylog.client.consumer.calls import ConsumerCalls, Offsets, Partition, committed_offsets
 from raylog.client.consumer.consumer import CLOSE_SECONDS
@@ -54,6 +55,7 @@ class AsyncConsumer(ConsumerCalls):
         value_deserializer: Deserializer | None = None,
         assignors: Iterable[Assignor] | None = None,
         interceptors: Sequence[ConsumerInterceptor] = (),
+        value_store: ValueStore | None = None,
         mapped: bool = True,
         **settings: Any,
     ) -> None:
@@ -61,7 +63,7 @@ class AsyncConsumer(ConsumerCalls):
         self._asyncio_loop = asyncio.get_running_loop()
         given = given_config(CONSUMER_CONFIG, config, settings)
         deserializers = Deserializers(key_deserializer, value_deserializer)
-        self._configure(given, random.Random(), deserializers, assignors, interceptors)
+        self._configure(given, random.Random(), deserializers, assignors, interceptors, value_store)
         self._files = LocalFiles(given.dialer.user, self._core.settings, enabled=mapped)
         self._lock = nullcontext()
         self._waiters: list[asyncio.Future[None]] = []
@@ -87,6 +89,8 @@ class AsyncConsumer(ConsumerCalls):
         """As `Consumer.poll`."""
         count = self._core.settings.poll_records if max_records is None else max_records
         taken = await self._polled(timeout, lambda: self._core.take(count))
+        if self._values is not None and taken:
+            taken = self._with_values(await asyncio.to_thread(self._values.fetched, taken))
         return self._interceptors.on_consume(self._deserializers.records(taken, self.seek))
 
     async def poll_arrow(self, timeout: float = 1.0, *, columns: Sequence[str] | None = None) -> list[pa.RecordBatch]:

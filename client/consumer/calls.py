@@ -8,8 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
+from raylog.client.chunks.dereferencing import Dereferenced, Dereferencing, lead_back
+from raylog.client.chunks.fsspec_store import store_for
+from raylog.client.chunks.references import ValueStore
 from raylog.client.consumer.assignors import ASSIGNORS, Assignment, Assignor
 from raylog.client.consumer.core import ConsumerCore
+from raylog.client.consumer.fetched import ConsumerRecord
 from raylog.client.consumer.group_member import CallbackKind, RebalanceCallback
 from raylog.client.consumer.interceptors import ConsumerInterceptor, Interceptors
 from raylog.client.consumer.local_files import LocalFiles
@@ -80,9 +84,15 @@ class ConsumerCalls(ABC):
         deserializers: Deserializers,
         assignors: Iterable[Assignor] | None,
         interceptors: Sequence[ConsumerInterceptor],
+        value_store: ValueStore | None,
     ) -> None:
         """Make the core. Raises ConfigError."""
         settings = consumer_settings(given.configs)
+        store = store_for(settings.large, value_store)
+        self._values: Dereferencing | None = None
+        """With large messages."""
+        if settings.large is not None:
+            self._values = Dereferencing(store, settings.large.assembler_bytes)
         self._deserializers = deserializers
         self._core = ConsumerCore(given.servers, settings, random, assignors=_chosen_assignors(settings, assignors))
         self._interceptors = Interceptors(interceptors)
@@ -200,6 +210,13 @@ class ConsumerCalls(ABC):
             self._poke()
 
     # --- internals
+
+    def _with_values(self, fetched: Dereferenced) -> list[ConsumerRecord]:
+        """Raises KafkaError."""
+        lead_back(fetched.left, self.seek)
+        if fetched.error is not None:
+            raise fetched.error
+        return fetched.records
 
     def _seek_by(self, partitions: tuple[Partition, ...], reset: str | int) -> None:
         with self._lock:

@@ -16,6 +16,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from raylog.client.chunks.references import ValueStore
 from raylog.client.consumer.assignors import Assignor
 from raylog.client.consumer.calls import ConsumerCalls, Offsets, Partition, committed_offsets
 from raylog.client.consumer.fetched import ConsumerRecord
@@ -55,19 +56,21 @@ class Consumer(ConsumerCalls):
         value_deserializer: Deserializer | None = None,
         assignors: Iterable[Assignor] | None = None,
         interceptors: Sequence[ConsumerInterceptor] = (),
+        value_store: ValueStore | None = None,
         mapped: bool = True,
         **settings: Any,
     ) -> None:
         """`config` has Kafka's keys of a consumer; `settings` are the same keys with underscores in place of dots.
 
         `assignors` are used in place of partition.assignment.strategy. `interceptors` see what poll() returns, and what
-        is committed. Partitions whose leader is on this machine are read from its mapped files, if `mapped`.
+        is committed. `value_store` has large values in place of large.message.store.url. Partitions whose leader is on
+        this machine are read from its mapped files, if `mapped`.
 
         Raises ConfigError.
         """
         given = given_config(CONSUMER_CONFIG, config, settings)
         deserializers = Deserializers(key_deserializer, value_deserializer)
-        self._configure(given, random.Random(), deserializers, assignors, interceptors)
+        self._configure(given, random.Random(), deserializers, assignors, interceptors, value_store)
         self._thread = shared_io_thread()
         self._lock = self._changed = threading.Condition()
         """Held while the core is used; notified after each event while somebody waits."""
@@ -104,6 +107,8 @@ class Consumer(ConsumerCalls):
         count = self._core.settings.poll_records if max_records is None else max_records
         with self._used():
             taken = self._polled(timeout, lambda: self._core.take(count))
+            if self._values is not None:
+                taken = self._with_values(self._values.fetched(taken))
             return self._interceptors.on_consume(self._deserializers.records(taken, self.seek))
 
     def poll_arrow(self, timeout: float = 1.0, *, columns: Sequence[str] | None = None) -> list[pa.RecordBatch]:

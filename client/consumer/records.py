@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from raylog.client.chunks.dereferencing import lead_back
 from raylog.client.consumer.fetched import ConsumerRecord, FetchedBatches
 from raylog.client.errors import SerializationError
 from raylog.client.serialization import SerializationContext
@@ -71,11 +72,7 @@ class Deserializers:
         try:
             made.extend(self._deserialized(record) for record in taken)
         except SerializationError:
-            left: dict[TopicPartition, int] = {}
-            for record in taken[len(made) :]:
-                left.setdefault(TopicPartition(record.topic, record.partition), record.offset)
-            for tp, offset in left.items():
-                seek(tp, offset)
+            lead_back(taken[len(made) :], seek)
             if not made:
                 raise
         return made

@@ -14,6 +14,8 @@ from time import time_ns
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
+from raylog.client.chunks.fsspec_store import store_for
+from raylog.client.chunks.references import ValueStore, stored_record
 from raylog.client.chunks.splitting import MessageOutcome, OutgoingMessage
 from raylog.client.errors import ClientClosedError
 from raylog.client.given_config import given_config
@@ -135,6 +137,7 @@ class AsyncProducer:
         value_serializer: Serializer | None = None,
         partitioner: Partition | None = None,
         interceptors: Sequence[ProducerInterceptor] = (),
+        value_store: ValueStore | None = None,
         **settings: Any,
     ) -> None:
         """As `Producer`. Raises ConfigError, and RuntimeError outside of a running loop."""
@@ -147,6 +150,7 @@ class AsyncProducer:
             random.Random(),
             partitioner=partitioner,
         )
+        self._store = store_for(self._core.settings.large, value_store)
         self._is_plain = key_serializer is value_serializer is None and not interceptors
         self._waiters: list[asyncio.Future[None]] = []
         self._ends: dict[ProducerBatch, asyncio.Future[None]] = {}
@@ -226,7 +230,9 @@ class AsyncProducer:
                 on_delivery=on_delivery,
                 value_bytes_max=large.segment_bytes,
             )
-            if source is not None or large.indexes_max is not None:
+            if source is not None and self._store is not None:
+                record = await asyncio.to_thread(stored_record, record, source, self._store, uuid4().hex.encode())
+            elif source is not None or large.indexes_max is not None:
                 ended = asyncio.Event()
                 return await self._send_message(
                     OutgoingMessage(record, source, large, uuid4().hex.encode(), ended.set), ended

@@ -15,6 +15,8 @@ from time import time_ns
 from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import uuid4
 
+from raylog.client.chunks.fsspec_store import store_for
+from raylog.client.chunks.references import ValueStore, stored_record
 from raylog.client.chunks.splitting import MessageOutcome, OutgoingMessage
 from raylog.client.errors import ClientClosedError
 from raylog.client.given_config import given_config
@@ -129,13 +131,15 @@ class Producer:
         value_serializer: Serializer | None = None,
         partitioner: Partition | None = None,
         interceptors: Sequence[ProducerInterceptor] = (),
+        value_store: ValueStore | None = None,
         **settings: Any,
     ) -> None:
         """`config` has Kafka's keys of a producer; `settings` are the same keys with underscores in place of dots.
 
         `partitioner(topic, key, value, partition_count)` chooses the partition of records that name none; key and value
-        are bytes or None. `interceptors` see each record before it is sent, and its end. Nothing is sent
-        yet, so brokers that cannot be reached are no error here. Raises ConfigError.
+        are bytes or None. `interceptors` see each record before it is sent, and its end. `value_store` keeps large
+        values in place of large.message.store.url. Nothing is sent yet, so brokers that cannot be reached are no error
+        here. Raises ConfigError.
         """
         given = given_config(PRODUCER_CONFIG, config, settings)
         self._serializers = Serializers(key_serializer, value_serializer)
@@ -146,6 +150,7 @@ class Producer:
             random.Random(),
             partitioner=partitioner,
         )
+        self._store = store_for(self._core.settings.large, value_store)
         self._is_plain = key_serializer is value_serializer is None and not interceptors
         self._thread = shared_io_thread()
         self._lock = threading.RLock()
@@ -238,6 +243,8 @@ class Producer:
                 on_delivery=on_delivery,
                 value_bytes_max=large.segment_bytes,
             )
+            if source is not None and self._store is not None:
+                return self._append(stored_record(record, source, self._store, uuid4().hex.encode()), now())
             if source is not None or large.indexes_max is not None:
                 message_id = uuid4().hex.encode()
                 return self._send_message(OutgoingMessage(record, source, large, message_id, self._notify))
