@@ -13,7 +13,7 @@ from typing import Any
 from raylog.actors.cluster_actors import errors_of_ended_actor, merged_from_hosts
 from raylog.actors.names import broker_name
 from raylog.actors.waiting import wait_until_done
-from raylog.client import cluster_admin as admin
+from raylog.client.admin.cluster import describe_metadata_quorum
 from raylog.client.cluster_client import ClusterClient
 from raylog.core.errors import KafkaError
 from raylog.core.ids import NO_BROKER_ID
@@ -89,13 +89,13 @@ def wait_until_caught_up(brokers: Mapping[str, Any], voter_id: int, secret: byte
         def behind() -> str:
             nonlocal committed
             try:
-                quorum = admin.describe_quorum(client)
+                quorum = client.run(describe_metadata_quorum())
             except KafkaError as error:
                 return error.message
             if quorum.leader_id == NO_BROKER_ID:
                 return "no controller is active"
             committed = quorum.high_watermark if committed is None else committed
-            ends = {voter.replica_id: voter.log_end_offset for voter in quorum.current_voters}
+            ends = {voter.replica_id: voter.log_end_offset for voter in quorum.voters}
             return "" if ends.get(voter_id, -1) >= committed else "it has not caught up with the active controller"
 
         wait_until_done(behind, f"controller {voter_id} was restarted", deadline)

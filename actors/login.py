@@ -11,9 +11,14 @@ from raylog.actors.certificates import authority_path, make_authority
 from raylog.actors.client_files import client_properties, new_password, read_password, write_client_files
 from raylog.actors.data_dir import ClusterFiles
 from raylog.actors.given_config import ADMINISTRATOR, GivenConfig
-from raylog.client import users
+from raylog.client.admin.users import (
+    UserScramCredentialUpsertion,
+    alter_user_scram_credentials,
+    describe_user_scram_credentials,
+)
 from raylog.client.cluster_client import ClusterClient
 from raylog.core.password import Password
+from raylog.security.sasl.scram import ScramMechanism
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +73,14 @@ def create_users(
     from raylog.actors.handle_connector import NodeConnector
 
     with ClusterClient(NodeConnector(brokers, secret), client_id="raylog-start") as client:
-        existing = users.users(client)
-        for user, password in passwords.items():
-            if user not in existing:
-                users.set_password(client, user, password)
+        existing = client.run(describe_user_scram_credentials())
+        wanted = {user: password for user, password in passwords.items() if user not in existing}
         if login is not None and (login.is_new or ADMINISTRATOR not in existing):
-            users.set_password(client, ADMINISTRATOR, login.password)
+            wanted[ADMINISTRATOR] = login.password
+        client.run(
+            alter_user_scram_credentials(
+                UserScramCredentialUpsertion(user, password, mechanism)
+                for user, password in wanted.items()
+                for mechanism in ScramMechanism
+            )
+        )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple, Self, TypeVar
 from uuid import UUID
 
+from raylog.client.admin.calls import Answer, AnyBroker, Call, Controller, Coordinator, Results, Route, Steps, about
 from raylog.client.client_config import ClientConfig
 from raylog.client.cluster_view import ClusterView, Node
 from raylog.client.connectors import Connector, TcpConnector
@@ -22,13 +23,17 @@ from raylog.protocol.registry import FETCH, PRODUCE
 from raylog.protocol.schema import Message
 from raylog.transport.blocking import BlockingConnection, Stream
 
-Answer = TypeVar("Answer")
+Found = TypeVar("Found")
+T = TypeVar("T")
 RETRY_BACKOFF_SECONDS = 0.1
 TIMEOUT_SECONDS = 30.0
 EARLIEST_OFFSET = -2
 LATEST_OFFSET = -1
 ACKS_ALL = -1
 RETRIABLE_CODES = (
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.LEADER_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -89,39 +94,53 @@ class ClusterClient:
                 failure = error
         raise failure
 
-    def call_controller(self, request: Message) -> Any:
-        """The response of the active controller, or the broker that Metadata names as controller. Raises KafkaError."""
-        view = self.view([])
-        return self._call(view.broker(view.metadata.controller_id), request)
+    def run(self, steps: Steps[T]) -> T:
+        """Carry out an operation of `client/admin` whose items any broker, the controller or a coordinator serves.
 
-    def call_each(self, request: Message) -> Iterator[Any]:
-        """The response of every broker. Raises the KafkaError of the first that cannot be reached."""
-        view = self.view([])
-        for broker in view.metadata.brokers:
-            yield self._call(view.broker(broker.node_id), request)
-
-    def call_broker(self, broker_id: int, request: Message) -> Any:
-        """The response of this broker. Raises KafkaError, LEADER_NOT_AVAILABLE if the broker is not alive."""
-        return self._call(self.view([]).broker(broker_id), request)
-
-    def call_coordinator(self, group: str, request: Message, code_of: Callable[[Any], ErrorCode]) -> Any:
-        """The response of the group's coordinator. Raises KafkaError.
-
-        If `code_of` the response is NOT_COORDINATOR or a similar code, the client finds the coordinator again and
-        retries until the timeout.
+        It is for connections that only a Connector can make; others have AdminClient. Raises KafkaError.
         """
+        try:
+            call = next(steps)
+            while True:
+                call = steps.send(self._results(call))
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+    def _results(self, call: Call) -> Results:
+        """Every broker forwards to the controller. Errors of a coordinator that pass are retried until the timeout."""
         deadline = time.monotonic() + self._timeout_seconds
-        while True:
+        results, left = Results({}, {}), dict(call.routes)
+        while left:
+            route = next(iter(left.values()))
+            items = [item for item in left if left[item] == route]
             try:
-                answer = self._call(self._coordinator(group), request)
-                if code_of(answer) in RETRIABLE_CODES:
-                    raise KafkaError(code_of(answer))
+                response = self._asked(route, call.request(items, int(self._timeout_seconds * 1000)), call)
+                answers = list(call.read(response, items))
             except KafkaError as error:
-                if not error.code.retriable or time.monotonic() > deadline:
+                if not (isinstance(route, Coordinator) and error.code.retriable):
                     raise
+                answers = [Answer(item, None, error.code, error.message) for item in items]
+            is_late = time.monotonic() > deadline
+            if not is_late and any(answer.code in RETRIABLE_CODES for answer in answers):
                 time.sleep(RETRY_BACKOFF_SECONDS)
-            else:
-                return answer
+            for item, value, code, message in answers:
+                if item not in left or (code in RETRIABLE_CODES and not is_late):
+                    continue
+                del left[item]
+                if code:
+                    results.errors[item] = KafkaError(code, about(call.name(item), message or code.sentence))
+                else:
+                    results.values[item] = value
+        return results
+
+    def _asked(self, route: Route, request: Message, call: Call) -> Any:
+        if isinstance(route, (AnyBroker, Controller)):
+            return self.call_any(request)
+        node = self._coordinator(route.key) if isinstance(route, Coordinator) else None
+        if node is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{route} is for an AdminClient")
+        return self._call(node, request, version_max=call.version_max)
 
     def _coordinator(self, group: str) -> Node:
         view = self.view([])
@@ -215,10 +234,10 @@ class ClusterClient:
     def _ask_leader(
         self,
         tp: TopicPartition,
-        ask: Callable[[Node], Answer],
+        ask: Callable[[Node], Found],
         *,
         not_retried: tuple[ErrorCode, ...] = (),
-    ) -> Answer:
+    ) -> Found:
         """`ask` the leader. On a retriable error find the leader again and retry, until the timeout."""
         deadline = time.monotonic() + self._timeout_seconds
         while True:
@@ -232,10 +251,10 @@ class ClusterClient:
                     raise
             time.sleep(RETRY_BACKOFF_SECONDS)
 
-    def _call(self, node: Node, request: Message) -> Any:
+    def _call(self, node: Node, request: Message, *, version_max: int | None = None) -> Any:
         connection = self._connection(node)
         try:
-            return connection.call(request)
+            return connection.call(request, version_max=version_max)
         except KafkaError as error:
             if error.code in (ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT):
                 connection.close()

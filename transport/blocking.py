@@ -122,11 +122,11 @@ class BlockingConnection:
             self.close()
             raise
 
-    def call(self, request: Message, *, timeout_seconds: float | None = None) -> Any:
+    def call(self, request: Message, *, timeout_seconds: float | None = None, version_max: int | None = None) -> Any:
         """The response to `request`. Records in it are views that are valid until the next call. Raises KafkaError."""
         if time.monotonic() >= self._reauthenticate_at and self._stream.login is not None:
             self._authenticate(self._stream.login())
-        return self._call(request, timeout_seconds or self._timeout_seconds)
+        return self._call(request, timeout_seconds or self._timeout_seconds, version_max)
 
     def version_for(self, api_key: int) -> int:
         """The version in which `call` sends this request. Raises KafkaError(UNSUPPORTED_VERSION)."""
@@ -145,8 +145,8 @@ class BlockingConnection:
         if response.error_code != ErrorCode.NONE:
             raise KafkaError(response.error_code, f"{self._where} returned an error for ApiVersions")
 
-    def _call(self, request: Message, timeout_seconds: float) -> Any:
-        correlation_id = self._core.send(request)
+    def _call(self, request: Message, timeout_seconds: float, version_max: int | None = None) -> Any:
+        correlation_id = self._core.send(request, version_max=version_max)
         self._flush()
         return self._wait_for(correlation_id, timeout_seconds)
 

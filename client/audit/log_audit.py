@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Final
 from uuid import uuid4
 
-from raylog.client import groups
+from raylog.client.admin.groups import list_consumer_group_offsets
 from raylog.client.audit.audit_topic import AUDIT_TOPIC, CLIENT_ID, create_audit_topic, properties_for
 from raylog.client.audit.counting import Counts
 from raylog.client.audit.reports import LOG, Kind, Report, encode_report
@@ -82,7 +82,8 @@ class _LogAudit:
 
     def run(self) -> list[AuditedPartition]:
         until_ms = now().wall_ms
-        audited = groups.committed_offsets(self._client, GROUP)
+        committed = self._client.run(list_consumer_group_offsets(GROUP))
+        audited = {tp: each.offset for tp, each in committed.items() if each is not None}
         partitions = [self._partition(tp, audited.get(tp)) for tp in self._partitions()]
         until_ms = min([until_ms, *(self._stable_until(each.tp, each.end_offset, until_ms) for each in partitions)])
         self._producer.begin_transaction()

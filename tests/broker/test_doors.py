@@ -18,8 +18,6 @@ from typing import Any
 
 import pytest
 
-from raylog.client import cluster_admin as admin
-from raylog.client import groups, users
 from raylog.client.client_config import ClientConfig
 from raylog.client.cluster_client import ClusterClient
 from raylog.client.connectors import NearestConnector
@@ -33,6 +31,8 @@ from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.security.acl import CLUSTER, AclBinding, AclFilter, Operation, PatternType, Permission, Resource
 from raylog.security.sasl.scram import ScramMechanism
 from raylog.transport.blocking import BlockingConnection
+from tests.support import administration
+from tests.support import administration as admin
 from tests.support.certificates import Certificates
 from tests.support.cluster_thread import RunningCluster, cluster_thread
 
@@ -123,7 +123,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
         made = Guarded(running, certificates, folder)
         with made.administrator() as client:
             admin.create_topic(client, TP.topic, num_partitions=1)
-            users.set_password(client, USER, Password(SECRET))
+            administration.set_password(client, USER, Password(SECRET))
         yield made
 
 
@@ -136,7 +136,7 @@ def read(client: ClusterClient) -> None:
 
 
 def commit(client: ClusterClient) -> None:
-    groups.commit_offsets(client, GROUP, {TP: 0})
+    administration.commit_offsets(client, GROUP, {TP: 0})
 
 
 def create(client: ClusterClient) -> None:
@@ -144,7 +144,7 @@ def create(client: ClusterClient) -> None:
 
 
 def administer(client: ClusterClient) -> None:
-    users.users(client)
+    administration.list_users(client)
 
 
 OPERATIONS: dict[Callable[[ClusterClient], None], list[tuple[Operation, Resource]]] = {
@@ -261,16 +261,16 @@ class TestChangedUsers:
     def carol(self, guarded: Guarded) -> Iterator[ClusterClient]:
         """The administrator's connection, with a user who is removed again."""
         with guarded.administrator() as client:
-            users.set_password(client, "carol", Password("first"))
+            administration.set_password(client, "carol", Password("first"))
             wait_for_credential(guarded, "carol", known=True)
             yield client
-            if "carol" in users.users(client):
-                users.remove(client, "carol")
+            if "carol" in administration.list_users(client):
+                administration.remove_user(client, "carol")
 
     def test_a_deleted_user(self, guarded: Guarded, carol: ClusterClient) -> None:
         with ExitStack() as stack:
             connection = self.open(guarded, stack, "first")
-            users.remove(carol, "carol")
+            administration.remove_user(carol, "carol")
             wait_for_credential(guarded, "carol", known=False)
             assert connection.call(MetadataRequest(topics=())).brokers
             with pytest.raises(KafkaError, match="SASL_AUTHENTICATION_FAILED"):
@@ -283,7 +283,7 @@ class TestChangedUsers:
         with ExitStack() as stack:
             connection = self.open(guarded, stack, "first")
             before = guarded.running.do(lambda: dict(guarded.running.broker.image.scram_credentials))
-            users.set_password(carol, "carol", Password("second"))
+            administration.set_password(carol, "carol", Password("second"))
             broker = guarded.running.broker
             while guarded.running.do(lambda: dict(broker.image.scram_credentials)) == before:
                 pass

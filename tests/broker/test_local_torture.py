@@ -21,10 +21,10 @@ from zlib import crc32
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
-from raylog.client.cluster_admin import create_topic
 from raylog.client.cluster_client import ClusterClient
 from raylog.core.errors import ErrorCode
 from raylog.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from tests.support.administration import create_topic
 from tests.support.cluster_process import ClusterProcess
 from tests.support.forms import by_form
 from tests.support.torture_reader import NATURES, ROW, payload

@@ -17,13 +17,13 @@ from confluent_kafka import Producer
 
 import raylog
 from raylog.broker.broker import Broker
-from raylog.client.cluster_admin import create_topic
 from raylog.client.cluster_client import ClusterClient
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.protocol.messages.metadata import MetadataRequest
 from raylog.security.cluster_secret import NONCE_BYTES, SecretProver
 from raylog.transport import server
 from raylog.transport.blocking import BlockingConnection, connect_tcp
+from tests.support.administration import create_topic
 from tests.support.certificates import Certificates
 from tests.support.cluster_thread import RunningCluster, cluster_thread
 

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from raylog.client.cluster_admin import create_topic
 from raylog.client.cluster_client import ClusterClient
 from raylog.client.cluster_view import Node
 from raylog.core.ids import TopicPartition
@@ -27,6 +26,7 @@ from raylog.protocol.records.reader import read_batches
 from raylog.transport import server as transport_server
 from raylog.transport import tls_endpoint
 from raylog.transport.blocking import BlockingConnection, SocketStream, Stream
+from tests.support.administration import create_topic
 from tests.support.certificates import Certificates
 from tests.support.cluster_thread import RunningCluster, cluster_thread
 from tests.support.hang import HANG_SECONDS

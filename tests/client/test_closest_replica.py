@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from raylog.client import cluster_admin as admin
 from raylog.client.cluster_client import ClusterClient
 from raylog.client.consumer.consumer import Consumer
 from raylog.client.producer.producer import Producer
 from raylog.config.replication import RACK_AWARE_REPLICA_SELECTOR
 from raylog.core.ids import TopicPartition
+from tests.support import administration as admin
 from tests.support.cluster_thread import cluster_thread
 from tests.support.hang import HANG_SECONDS
 

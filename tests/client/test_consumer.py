@@ -14,7 +14,6 @@ from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 from confluent_kafka.serialization import IntegerDeserializer, IntegerSerializer, StringDeserializer, StringSerializer
 
-from raylog.client import cluster_admin as admin
 from raylog.client.cluster_client import ClusterClient
 from raylog.client.consumer.consumer import Consumer
 from raylog.client.consumer.fetched import ConsumerRecord
@@ -27,6 +26,7 @@ from raylog.core.ids import TopicPartition
 from raylog.transport import unix
 from tests.client.consumer_faces import FACES
 from tests.client.served import DOORS, Served, Target
+from tests.support import administration as admin
 from tests.support.hang import HANG_SECONDS
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

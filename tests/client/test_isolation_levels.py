@@ -12,7 +12,6 @@ from confluent_kafka import TopicPartition as StockPartition
 
 from raylog.client import range_reader
 from raylog.client.client_config import ClientConfig
-from raylog.client.cluster_admin import create_topic
 from raylog.client.cluster_client import ClusterClient
 from raylog.client.partition_reader import PartitionReader
 from raylog.core.errors import ConfigError
@@ -21,6 +20,7 @@ from raylog.logstore.disk import RealDisk
 from raylog.protocol.records.isolation import IsolationLevel
 from raylog.protocol.records.reader import read_batches
 from tests.logstore.test_cleaning import run_cleaning
+from tests.support.administration import create_topic
 from tests.support.cluster_thread import RunningCluster, cluster_thread
 from tests.support.stable_offset import wait_until_stable
 

@@ -15,7 +15,6 @@ from typing import ClassVar
 import pytest
 
 from raylog.client import local_broker, local_reader
-from raylog.client.cluster_admin import create_topic, delete_topic
 from raylog.client.cluster_client import ClusterClient
 from raylog.client.local_broker import LocalBroker, open_local
 from raylog.client.local_reader import LocalPartitionReader
@@ -29,6 +28,7 @@ from raylog.protocol.records.compression import Codec
 from raylog.transport import unix
 from raylog.transport.doorbell import Sleeper
 from raylog.transport.system_time import now
+from tests.support.administration import create_topic, delete_topic
 from tests.support.cluster_process import ClusterProcess, cluster_process
 from tests.support.cluster_thread import RunningCluster, cluster_thread
 from tests.support.descriptors import descriptors, left_by_rounds_at_rest, mapped_within, open_within

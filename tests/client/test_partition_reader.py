@@ -10,7 +10,6 @@ import pytest
 from confluent_kafka import Producer
 
 from raylog.client import partition_reader
-from raylog.client.cluster_admin import alter_quotas, create_topic, delete_topic
 from raylog.client.cluster_client import ClusterClient
 from raylog.client.partition_reader import PartitionReader
 from raylog.core.errors import ErrorCode, KafkaError
@@ -20,6 +19,7 @@ from raylog.protocol.records.batch import MalformedBatch
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.transport import unix
 from tests.protocol.records.raw_batches import raw_batch, raw_record
+from tests.support.administration import alter_quotas, create_topic, delete_topic
 from tests.support.cluster_thread import RunningCluster, cluster_thread
 from tests.support.hang import HANG_SECONDS
 

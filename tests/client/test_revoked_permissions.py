@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from raylog.client import cluster_admin as admin
 from raylog.client.cluster_client import ClusterClient
 from raylog.client.consumer.consumer import Consumer
 from raylog.client.producer.producer import Producer
 from raylog.config.authorization import STANDARD_AUTHORIZER
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.security.acl import AclBinding, AclFilter, Operation, PatternType, Permission, ResourceType
+from tests.support import administration as admin
 from tests.support.cluster_thread import cluster_thread
 from tests.support.hang import HANG_SECONDS
 

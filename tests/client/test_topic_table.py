@@ -12,7 +12,6 @@ from confluent_kafka import Producer
 
 import raylog
 from raylog.client import topic_table
-from raylog.client.cluster_admin import create_topic, delete_topic
 from raylog.client.cluster_client import ClusterClient
 from raylog.client.partition_reader import PartitionReader
 from raylog.client.topic_table import TopicTable
@@ -26,6 +25,7 @@ from raylog.protocol.records.columnar import Columns
 from raylog.protocol.records.compression import Codec
 from raylog.transport import unix
 from tests.logstore.test_cleaning import run_cleaning
+from tests.support.administration import create_topic, delete_topic
 from tests.support.cluster_thread import RunningCluster, cluster_thread
 from tests.support.stable_offset import wait_until_stable
 

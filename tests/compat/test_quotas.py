@@ -18,8 +18,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 
-from raylog.client import cluster_admin as admin
-from raylog.client.cluster_client import ClusterClient
+from raylog.client.admin.admin_client import AdminClient
 from raylog.quotas.client_quotas import Identity
 from tests.compat.topics import create_topic
 from tests.support.cluster_thread import RunningCluster
@@ -43,14 +42,14 @@ def client_id(bootstrap_servers: str) -> Iterator[str]:
     """Of the clients with a quota."""
     name = f"limited-{uuid4().hex[:8]}"
     yield name
-    with ClusterClient(bootstrap_servers, client_id="admin") as client:
-        for key in admin.describe_quotas(client, {"client-id": name}).get((("client-id", name),), {}):
-            admin.alter_quotas(client, {"client-id": name}, {key: None})
+    with AdminClient(bootstrap_servers=bootstrap_servers, client_id="admin") as client:
+        for found, quotas in client.describe_client_quotas({"client-id": name}).items():
+            client.alter_client_quotas({found: dict.fromkeys(quotas)})
 
 
 def limit(bootstrap_servers: str, client_id: str, **quotas: float) -> None:
-    with ClusterClient(bootstrap_servers, client_id="admin") as client:
-        admin.alter_quotas(client, {"client-id": client_id}, quotas)
+    with AdminClient(bootstrap_servers=bootstrap_servers, client_id="admin") as client:
+        client.alter_client_quotas({(("client-id", client_id),): quotas})
 
 
 def settings(bootstrap_servers: str, client_id: str) -> dict[str, str | int]:

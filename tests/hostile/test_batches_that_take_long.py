@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from raylog.client.cluster_admin import create_topic
 from raylog.client.cluster_client import ClusterClient
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.compression import Codec
 from tests.protocol.records.raw_batches import raw_batch, raw_record
+from tests.support.administration import create_topic
 from tests.support.cluster_process import ClusterProcess
 from tests.support.hang import HANG_SECONDS
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from raylog.client.cluster_admin import create_topic, delete_topic
 from raylog.client.cluster_client import ClusterClient
 from raylog.config.authorization import STANDARD_AUTHORIZER
 from raylog.core.errors import ErrorCode, KafkaError
@@ -20,6 +19,7 @@ from tests.hostile.requests import INTERNAL_TOPICS, TARGET, Requests
 from tests.hostile.responses import Learned
 from tests.hostile.socket_peer import SocketPeer
 from tests.hostile.victim import Victim
+from tests.support.administration import create_topic, delete_topic
 from tests.support.cluster_process import ClusterProcess
 from tests.support.forms import by_form
 

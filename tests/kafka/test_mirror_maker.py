@@ -16,8 +16,8 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from raylog.client.cluster_admin import TOPIC_RESOURCE, alter_configs, topic_configs
-from raylog.client.cluster_client import ClusterClient
+from raylog.client.admin.admin_client import AdminClient as OwnAdminClient
+from raylog.client.admin.configs import ConfigResource, ConfigResourceType
 from tests.kafka.history import ANSWER_SECONDS, QUIET, Server, consume, create_topic, flush
 from tests.support.forms import by_form
 from tests.support.java_process import JavaProcess, killed_at_the_end, wait_until, write_properties
@@ -255,8 +255,9 @@ def check_group(origin: Server, topic: str, copy: Copy) -> None:
 
 
 def change_retention(server: Server, topic: str) -> None:
-    with ClusterClient(server.bootstrap_servers, client_id="tests", timeout_seconds=ANSWER_SECONDS) as client:
-        alter_configs(client, TOPIC_RESOURCE, topic, {"retention.ms": RETENTION_MS})
+    with OwnAdminClient(bootstrap_servers=server.bootstrap_servers) as client:
+        resource = ConfigResource(ConfigResourceType.TOPIC, topic)
+        client.incremental_alter_configs({resource: {"retention.ms": RETENTION_MS}})
 
 
 def wait_until_retention_is_changed(copy: Copy) -> None:
@@ -267,5 +268,6 @@ def wait_until_retention_is_changed(copy: Copy) -> None:
 
 
 def config_of(server: Server, topic: str) -> dict[str, str | None]:
-    with ClusterClient(server.bootstrap_servers, client_id="tests", timeout_seconds=ANSWER_SECONDS) as client:
-        return {entry.name: entry.value for entry in topic_configs(client, topic)}
+    with OwnAdminClient(bootstrap_servers=server.bootstrap_servers) as client:
+        resource = ConfigResource(ConfigResourceType.TOPIC, topic)
+        return {name: entry.value for name, entry in client.describe_configs(resource)[resource].items()}

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from raylog.client import cluster_admin as admin
-from raylog.core.errors import ErrorCode
+from raylog.client.admin.admin_client import AdminClient
 from raylog.core.ids import TopicPartition
 from tests.compat.topics import create_topic
 from tests.operators.load import PARTITIONS, load_on
@@ -88,8 +87,9 @@ def test_only_the_replicas_of_an_unmounted_directory_move(
             number: before[number] for number in before if number not in lost
         }
         assert node.running
-        with cluster.client() as client:
-            failed = {each.log_dir for each in admin.log_dirs(client, broker_id) if each.error_code != ErrorCode.NONE}
+        with AdminClient(bootstrap_servers=cluster.bootstrap_servers) as client:
+            found = client.describe_log_dirs(broker_id)[broker_id]
+            failed = {path for path, each in found.items() if each.error is not None}
         assert failed == {str(disk)}
         node.kill()
         node.start()
@@ -115,8 +115,8 @@ def test_replicas_are_moved_under_load_and_kills(
             node, source = cluster.brokers[broker_id], disk_of(cluster, tp, broker_id)
             target = next(path for path in directories(cluster, broker_id) if path != source)
             load.until_more(300, partitions=[tp.partition])
-            with cluster.client() as client:
-                assert admin.move_replicas(client, broker_id, str(target), [tp]) == {tp: ErrorCode.NONE}
+            with AdminClient(bootstrap_servers=cluster.bootstrap_servers) as client:
+                client.alter_replica_log_dirs({(*tp, broker_id): str(target)})
             if kill % 2:
                 time.sleep(0.01 * kill)
                 node.kill()

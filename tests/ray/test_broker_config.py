@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 
 import raylog
-from raylog.client import cluster_admin as admin
-from raylog.client.cluster_client import ClusterClient
 from tests.support.ports import free_ports
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
@@ -19,8 +17,9 @@ NAME = "single-brokers"
 
 def registered(cluster: raylog.Cluster) -> dict[int, tuple[int, str | None]]:
     """The advertised port and the rack of each broker."""
-    with ClusterClient(cluster.bootstrap_servers, client_id="test") as client:
-        return {each.broker_id: (each.port, each.rack) for each in admin.brokers(client)}
+    with raylog.AdminClient(bootstrap_servers=cluster.bootstrap_servers) as client:
+        nodes = client.describe_cluster(include_fenced_brokers=True).nodes
+        return {node.node_id: (node.port, node.rack) for node in nodes}
 
 
 def test_ids_and_the_configuration_of_single_brokers_are_kept(tmp_path: Path) -> None:

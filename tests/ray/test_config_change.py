@@ -16,7 +16,6 @@ import ray
 import raylog
 from raylog.actors.client_files import PROPERTIES_FILE
 from raylog.actors.cluster_actors import current_handles
-from raylog.client import users
 from raylog.client.client_config import ClientConfig
 from raylog.client.cluster_client import ClusterClient
 from raylog.config.properties import parse_properties
@@ -24,6 +23,7 @@ from raylog.core.errors import ConfigError, KafkaError
 from tests.compat.topics import create_topic
 from tests.ray.clients import answers, read
 from tests.ray.test_three_brokers import PartitionLoad, until_more
+from tests.support import administration
 from tests.support.certificates import STORE_PASSWORD, Certificates
 from tests.support.ports import free_ports
 
@@ -197,7 +197,7 @@ def test_clients_move_from_plaintext_to_sasl_ssl(cluster: raylog.Cluster, data_d
             stranger.view([])
     assert parse_properties((data_dir / PROPERTIES_FILE).read_text()) == cluster.client_config
     with client(secure.servers, {**cluster.client_config, **secure.trusting}) as administrator:
-        assert set(users.users(administrator)) == {"admin", "alice"}
+        assert set(administration.list_users(administrator)) == {"admin", "alice"}
 
     # Passwords are in one file. All nodes have the same configuration, and so will those that are added.
     handles = current_handles(NAME, ["broker-0", "broker-1", "controller-0"])

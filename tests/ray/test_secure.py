@@ -23,14 +23,14 @@ from raylog.actors.data_dir import open_data_dir
 from raylog.actors.given_config import GivenConfig
 from raylog.actors.handle_connector import HandleConnector
 from raylog.actors.login import prepare_login
-from raylog.client import delegation_tokens, users
 from raylog.client.client_config import ClientConfig
-from raylog.client.cluster_admin import create_topic
 from raylog.client.cluster_client import ClusterClient
 from raylog.config.properties import parse_properties
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 from raylog.core.password import Password
 from raylog.security.authority import Authority, KeyPair
+from tests.support import administration
+from tests.support.administration import create_topic
 from tests.support.certificates import Certificates
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
@@ -86,14 +86,14 @@ def test_one_command_makes_a_secure_cluster(tmp_path: Path) -> None:
 
         # Delegation tokens need no further configuration.
         with client(cluster, properties) as own:
-            token = delegation_tokens.create(own)
+            token = administration.create_token(own)
         login = _scram(token.token_id, token.hmac.reveal()).replace(";", ' tokenauth="true";')
         by_token = {**properties, "sasl.jaas.config": login}
         assert code_of(cluster, by_token) == ErrorCode.NONE
 
         # So it is at the actor's handle.
         with ClusterClient(HandleConnector("safe", properties), client_id="test") as by_handle:
-            assert set(users.users(by_handle)) == {"admin", "bob"}
+            assert set(administration.list_users(by_handle)) == {"admin", "bob"}
         with ClusterClient(HandleConnector("safe"), client_id="test") as nobody, pytest.raises(KafkaError):
             nobody.view([])
 
@@ -101,7 +101,7 @@ def test_one_command_makes_a_secure_cluster(tmp_path: Path) -> None:
         bob = {**properties, "sasl.jaas.config": _scram("bob", "builder")}
         for limited in (client(cluster, bob), ClusterClient(HandleConnector("safe", bob), client_id="test")):
             with limited, pytest.raises(KafkaError, match="AUTHORIZATION_FAILED"):
-                users.users(limited)
+                administration.list_users(limited)
         assert code_of(cluster, bob) == ErrorCode.NONE
         wrong = {**properties, "sasl.jaas.config": _scram("admin", "admin")}
         assert code_of(cluster, wrong) == ErrorCode.SASL_AUTHENTICATION_FAILED
@@ -144,7 +144,7 @@ def test_a_secure_cluster_stays_secure_until_it_is_told_otherwise(tmp_path: Path
         first = dict(cluster.client_config)
         with client(cluster, first) as admin:
             assert admin.view(["kept"]).partition_count("kept") == 1
-            users.set_password(admin, "admin", Password("changed"))
+            administration.set_password(admin, "admin", Password("changed"))
     written = (root / PROPERTIES_FILE).read_text()
     prepare_login(open_data_dir(str(root), name="staying"), GivenConfig(secure=True))
     assert (root / PROPERTIES_FILE).read_text() == written  # also by a start that fails
@@ -211,7 +211,7 @@ def test_own_certificates_and_super_users_are_kept(tmp_path: Path) -> None:
         trusting = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(certificates.trusted)}
         for login in ({}, {"sasl.jaas.config": _scram("bob", "builder")}):
             with client(cluster, {**cluster.client_config, **trusting, **login}) as admin:
-                assert set(users.users(admin)) == {"admin", "bob"}
+                assert set(administration.list_users(admin)) == {"admin", "bob"}
         code = code_of(cluster, cluster.client_config)  # no authority of the system has signed it
         assert code == ErrorCode.SASL_AUTHENTICATION_FAILED
 

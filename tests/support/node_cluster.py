@@ -12,10 +12,10 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from raylog.actors.data_dir import make_data_dir
-from raylog.client import cluster_admin as admin
 from raylog.client.cluster_client import ClusterClient
 from raylog.core.errors import KafkaError
 from raylog.metadata.voters import FIRST_VOTER_ID
+from tests.support import administration as admin
 from tests.support.hang import HANG_SECONDS
 from tests.support.node_process import NodeProcess, NodeSpec
 from tests.support.ports import free_ports
@@ -127,7 +127,7 @@ class NodeCluster:
     def active_controller(self) -> NodeProcess:
         """As a broker knows it."""
         with self.client() as client:
-            leader = admin.describe_quorum(client).leader_id
+            leader = admin.quorum(client).leader_id
         return next(node for node in self.controllers if node.spec.node_id == leader)
 
     def partitions(self, topic: str) -> dict[int, tuple[int, list[int]]]:
@@ -161,10 +161,10 @@ class NodeCluster:
             return f"not in sync: {partitions}"
         try:
             with ClusterClient(self.bootstrap_servers, client_id="tests", timeout_seconds=5) as client:
-                quorum = admin.describe_quorum(client)
+                quorum = admin.quorum(client)
         except (OSError, KafkaError) as error:
             return f"no active controller: {error}"
-        behind = [one.replica_id for one in quorum.current_voters if one.log_end_offset < quorum.high_watermark]
+        behind = [one.replica_id for one in quorum.voters if one.log_end_offset < quorum.high_watermark]
         return f"behind: {behind}" if behind else ""
 
     def wait_until_healthy(self, topic: str) -> float:
