@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Any, Final
 
@@ -46,12 +47,15 @@ class OffsetCommit(CoordinatorRequest):
         super().__init__(partial(_commit, metadata, member, offsets), self._read, deadline_ms, retries=retries)
         self.offsets = offsets
         self.topics = frozenset(tp.topic for tp in offsets)
+        self._metadata = metadata
         self._member = member
         self._on_committed = on_committed
 
     def _read(self, response: Any) -> KafkaError | None:
-        codes = [result.error_code for topic in response.topics for result in topic.partitions]
+        results = _by_partition(response.topics, self._metadata)
+        codes = [result.error_code for result in results.values()]
         error = next((_commit_failed(code, self._member) for code in codes if code is not ErrorCode.NONE), None)
+        error = error or _lacking(self.offsets.keys() - results.keys(), "OffsetCommit")
         if error is None:
             self._on_committed(self.offsets)
         return error
@@ -70,21 +74,38 @@ class OffsetFetch(CoordinatorRequest):
         self._metadata = metadata
 
     def _read(self, response: Any) -> KafkaError | None:
-        answers = response.groups or (response,)
-        for answer in answers:
+        results: dict[TopicPartition, Any] = {}
+        for answer in response.groups or (response,):
             if answer.error_code is not ErrorCode.NONE:
                 return _failed(answer.error_code)
-            for topic in answer.topics:
-                name = topic.name or self._metadata.name_of(getattr(topic, "topic_id", ZERO_TOPIC_ID)) or ""
-                for found in topic.partitions:
-                    if found.error_code is not ErrorCode.NONE:
-                        return _failed(found.error_code)
-                    if found.committed_offset != NO_OFFSET:
-                        tp = TopicPartition(name, found.partition_index)
-                        self.result[tp] = OffsetAndMetadata(
-                            found.committed_offset, found.metadata or "", _known(found.committed_leader_epoch)
-                        )
+            results |= _by_partition(answer.topics, self._metadata)
+        for tp, found in results.items():
+            if found.error_code is not ErrorCode.NONE:
+                return _failed(found.error_code)
+            if found.committed_offset < NO_OFFSET:
+                text = f"the broker says that {found.committed_offset} is the committed offset of {tp}"
+                return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, text)
+            if found.committed_offset != NO_OFFSET:
+                epoch = _known(found.committed_leader_epoch)
+                self.result[tp] = OffsetAndMetadata(found.committed_offset, found.metadata or "", epoch)
+        return _lacking(self.partitions - results.keys(), "OffsetFetch")
+
+
+def _by_partition(topics: Iterable[Any], metadata: ClusterMetadata) -> dict[TopicPartition, Any]:
+    """The parts of a response."""
+    results = {}
+    for topic in topics:
+        name = topic.name or metadata.name_of(getattr(topic, "topic_id", ZERO_TOPIC_ID)) or ""
+        results |= {TopicPartition(name, result.partition_index): result for result in topic.partitions}
+    return results
+
+
+def _lacking(partitions: AbstractSet[TopicPartition], api: str) -> KafkaError | None:
+    """No partition may pass for one that was committed, or that has no committed offset."""
+    if not partitions:
         return None
+    names = ", ".join(map(str, sorted(partitions)))
+    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the response to {api} lacks {names}")
 
 
 def _commit_failed(code: ErrorCode, member: GroupMetadata) -> KafkaError:

@@ -413,6 +413,10 @@ class Sender:
         if response.error_code is not ErrorCode.NONE:
             self._got_no_id(KafkaError(response.error_code, f"no producer id: {response.error_code.sentence}"), now)
             return
+        if response.producer_id < 0 or response.producer_epoch < 0:
+            text = f"the broker gives producer id {response.producer_id}, epoch {response.producer_epoch}"
+            self._got_no_id(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, text), now)
+            return
         self._asking_id = False
         self._id_attempts = 0
         self._producer_id, self._epoch = response.producer_id, response.producer_epoch

@@ -10,6 +10,8 @@ import pytest
 
 from raylog.client.consumer.assignors import ASSIGNORS
 from raylog.client.consumer.core import ConsumerCore
+from raylog.client.consumer.offset_requests import OffsetCommit, OffsetFetch
+from raylog.client.group_offsets import GroupMetadata, OffsetAndMetadata
 from raylog.config.consumer import CONSUMER_CONFIG, consumer_settings
 from raylog.core.clock import Now
 from raylog.core.config import Configs, ConfigSource, Layer
@@ -80,3 +82,47 @@ def test_a_protocol_that_was_not_offered(core: ConsumerCore) -> None:
     member._protocol = "best"
     with pytest.raises(KafkaError, match="'best', which this member did not offer"):
         member._assignor()
+
+
+def test_committed_offsets_that_a_response_lacks(core: ConsumerCore) -> None:
+    other = TopicPartition("t", 1)
+    fetch = OffsetFetch(core.network.metadata, "g", [TP, other], 10_000)
+    error = fetch.read(SimpleNamespace(groups=(), error_code=ErrorCode.NONE, topics=[committed(TP, 7)]))
+    assert error is not None
+    assert "OffsetFetch lacks t-1" in error.message
+    error = fetch.read(SimpleNamespace(groups=(), error_code=ErrorCode.NONE, topics=[committed(TP, -7)]))
+    assert error is not None
+    assert "-7 is the committed offset of t-0" in error.message
+    assert (
+        fetch.read(
+            SimpleNamespace(groups=(), error_code=ErrorCode.NONE, topics=[committed(TP, 7), committed(other, -1)])
+        )
+        is None
+    )
+    assert fetch.result == {TP: OffsetAndMetadata(7, "", None)}
+
+
+def test_a_commit_that_a_response_lacks(core: ConsumerCore) -> None:
+    told: list[Any] = []
+    offsets = {TP: OffsetAndMetadata(7)}
+    commit = OffsetCommit(
+        core.network.metadata, GroupMetadata("g"), offsets, 10_000, retries=True, on_committed=told.append
+    )
+    error = commit.read(SimpleNamespace(topics=[]))
+    assert error is not None
+    assert "OffsetCommit lacks t-0" in error.message
+    assert not told
+    assert commit.read(SimpleNamespace(topics=[committed(TP, 7)])) is None
+    assert told == [offsets]
+
+
+def committed(tp: TopicPartition, offset: int) -> Any:
+    """Part of a response to OffsetFetch or OffsetCommit."""
+    result = SimpleNamespace(
+        partition_index=tp.partition,
+        error_code=ErrorCode.NONE,
+        committed_offset=offset,
+        committed_leader_epoch=-1,
+        metadata="",
+    )
+    return SimpleNamespace(name=tp.topic, partitions=[result])

@@ -14,6 +14,7 @@ from raylog.config.producer import PRODUCER_CONFIG, producer_settings
 from raylog.core.clock import Now
 from raylog.core.config import Configs, ConfigSource, Layer
 from raylog.core.errors import ErrorCode, KafkaError
+from raylog.protocol.messages.init_producer_id import InitProducerIdResponse
 from raylog.protocol.produce import ProducePartitionResponse, ProduceResponse, ProduceTopicResponse
 from raylog.protocol.records.batch import HEADER_SIZE
 from tests.client.test_network_client import shown
@@ -44,6 +45,16 @@ def test_it_never_waits_for_a_time_that_has_passed(leader: int, idempotent: str)
     due_ms = core.sender.next_deadline_ms()
     assert due_ms is not None
     assert due_ms > NOW.monotonic_ms
+
+
+def test_a_producer_id_that_is_none() -> None:
+    core = made()
+    core.network.metadata.answered(shown([1]), NOW)
+    append(core)
+    core.sender._got_id(InitProducerIdResponse(producer_id=-1, producer_epoch=-1), NOW)
+    (batch,) = core.sender.completed
+    assert batch.error is not None
+    assert "the broker gives producer id -1" in batch.error.message
 
 
 def test_records_linger_and_expire() -> None:
