@@ -93,7 +93,7 @@ class OffsetFetch(CoordinatorRequest):
 
 def _by_partition(topics: Iterable[Any], metadata: ClusterMetadata) -> dict[TopicPartition, Any]:
     """The parts of a response."""
-    results = {}
+    results: dict[TopicPartition, Any] = {}
     for topic in topics:
         name = topic.name or metadata.name_of(getattr(topic, "topic_id", ZERO_TOPIC_ID)) or ""
         results |= {TopicPartition(name, result.partition_index): result for result in topic.partitions}
