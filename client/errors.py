@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 from raylog.core.errors import ErrorCode, KafkaError
@@ -133,3 +134,36 @@ _KINDS: Final[dict[ErrorCode, type[AdminError]]] = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: AuthorizationError,
     ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED: AuthorizationError,
 }
+
+
+class ProcessingError(KafkaError):
+    """A pool of `raylog.process` has stopped: by a record that cannot be processed, or because of what it works with.
+
+    `topic`, `partition` and `offset` are those of the record; None if no record is the cause. `cause` is the class of
+    the exception, and `trace` its traceback in the worker.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR,
+        topic: str | None = None,
+        partition: int | None = None,
+        offset: int | None = None,
+        cause: str = "",
+        trace: str = "",
+    ) -> None:
+        super().__init__(code, message)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.cause = cause
+        self.trace = trace
+
+    def __str__(self) -> str:
+        return self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        fields = {name: getattr(self, name) for name in ("code", "topic", "partition", "offset", "cause", "trace")}
+        return partial(ProcessingError, **fields), (self.message,)

@@ -20,6 +20,8 @@
 
         raylog.read_dataset("flights", bootstrap_servers=cluster.bootstrap_servers)  # with Ray Data
 
+        raylog.process("flights", work, output="gates", bootstrap_servers="ray://my-log", group_id="w")  # by actors
+
         with raylog.read_table("users", bootstrap_servers=cluster.bootstrap_servers) as users:
             users[b"alice"]  # the latest value of a key
 
@@ -47,11 +49,13 @@ from raylog.client.errors import (
     AuthorizationError,
     FencedError,
     LargeMessageDroppedError,
+    ProcessingError,
     UnknownTopicError,
     ValueMissingError,
 )
 from raylog.client.group_offsets import GroupMetadata, OffsetAndMetadata
 from raylog.client.partition_reader import PartitionReader
+from raylog.client.processing.records import OutputRecord
 from raylog.client.producer.async_producer import AsyncProducer
 from raylog.client.producer.delivery import RecordMetadata
 from raylog.client.producer.interceptors import ProducerInterceptor
@@ -61,6 +65,7 @@ from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 
 if TYPE_CHECKING:
+    from raylog.actors.process import Pool, Progress, process
     from raylog.client.topic_table import TopicTable, read_table
     from raylog.raydp_bridge.dataset import read_dataset
 
@@ -89,17 +94,22 @@ __all__ = [
     "NewTopic",
     "OffsetAndMetadata",
     "OffsetSpec",
+    "OutputRecord",
     "PartitionReader",
+    "Pool",
     "PriorityPartitioner",
+    "ProcessingError",
     "Producer",
     "ProducerAudit",
     "ProducerInterceptor",
+    "Progress",
     "RecordMetadata",
     "TopicPartition",
     "TopicTable",
     "UnknownTopicError",
     "ValueMissingError",
     "connect",
+    "process",
     "read_dataset",
     "read_table",
     "start",
@@ -113,6 +123,10 @@ def __getattr__(name: str) -> Any:
         from raylog.raydp_bridge.dataset import read_dataset
 
         return read_dataset
+    if name in ("Pool", "Progress", "process"):
+        from raylog.actors import process as pools
+
+        return getattr(pools, name)
     if name in ("TopicTable", "read_table"):
         from raylog.client import topic_table
 

@@ -107,20 +107,22 @@ class AsyncConsumer(ConsumerCalls):
     async def _polled(self, timeout: float, take: Callable[[], list[Found]]) -> list[Found]:
         """What `take` returns, once that is something."""
         core = self._core
+        deadline = self._asyncio_loop.time() + max(0.0, timeout)
         self._begin_poll()
         try:
-            async with asyncio.timeout(max(0.0, timeout)):
-                while True:
-                    await self._run_callbacks()
-                    core.raise_error()
-                    if found := take():
-                        return found
-                    if read_files(core, self._files, now(), lambda call: call()):
-                        continue
-                    self._poke()
-                    await self._event_or_news()
-        except TimeoutError:
-            return []
+            while True:
+                await self._run_callbacks()  # as long as they take
+                core.raise_error()
+                if found := take():
+                    return found
+                if read_files(core, self._files, now(), lambda call: call()):
+                    continue
+                self._poke()
+                try:
+                    async with asyncio.timeout_at(deadline):
+                        await self._event_or_news()
+                except TimeoutError:
+                    return []
         finally:
             self._end_poll()
 
@@ -194,12 +196,12 @@ class AsyncConsumer(ConsumerCalls):
         self._check_open()
         await self._leave("the consumer has unsubscribed", CLOSE_SECONDS)
 
-    async def close(self, timeout: float = CLOSE_SECONDS) -> None:
+    async def close(self, timeout: float = CLOSE_SECONDS, *, leave_group: bool | None = None) -> None:
         """As `Consumer.close`."""
         if self._core.closed:
             return
         try:
-            await self._leave("the consumer was closed", timeout)
+            await self._leave("the consumer was closed", timeout, leave_group=leave_group)
         finally:
             self._core.closed = True
             self._core.abandon(ClientClosedError("the consumer was closed"))
@@ -210,7 +212,7 @@ class AsyncConsumer(ConsumerCalls):
             if self._interceptors:
                 await asyncio.to_thread(self._interceptors.close)
 
-    async def _leave(self, reason: str, timeout: float) -> None:
+    async def _leave(self, reason: str, timeout: float, *, leave_group: bool | None = None) -> None:
         deadline = self._asyncio_loop.time() + timeout
         commit = self._core.commit_positions(now(), int(1000 * timeout))
         await self._until(lambda: commit is None or commit.done)
@@ -220,7 +222,7 @@ class AsyncConsumer(ConsumerCalls):
                 await self._call_listener(given_up)
         finally:
             left_ms = max(0, int(1000 * (deadline - self._asyncio_loop.time())))
-            left = self._core.unsubscribe(reason, now(), left_ms)
+            left = self._core.unsubscribe(reason, now(), left_ms, leave_group=leave_group)
             await self._until(lambda: left is None or left.done)
 
     # --- waiting

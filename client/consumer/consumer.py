@@ -244,14 +244,18 @@ class Consumer(ConsumerCalls):
             self._check_open()
             self._leave("the consumer has unsubscribed", CLOSE_SECONDS)
 
-    def close(self, timeout: float = CLOSE_SECONDS) -> None:
-        """Commit if enable.auto.commit says so, leave the group, and close the connections. Can be called twice."""
+    def close(self, timeout: float = CLOSE_SECONDS, *, leave_group: bool | None = None) -> None:
+        """Commit if enable.auto.commit says so, leave the group, and close the connections. Can be called twice.
+
+        By default a member with group.instance.id stays in the group (KIP-345); `leave_group` decides otherwise
+        (KIP-1092).
+        """
         with self._used():
             with self._changed:
                 if self._core.closed:
                     return
                 try:
-                    self._leave("the consumer was closed", timeout)
+                    self._leave("the consumer was closed", timeout, leave_group=leave_group)
                 finally:
                     self._core.closed = True
                     self._core.abandon(ClientClosedError("the consumer was closed"))
@@ -262,7 +266,7 @@ class Consumer(ConsumerCalls):
             self._thread.loop.call_soon_threadsafe(self._end, ended)
             ended.wait()
 
-    def _leave(self, reason: str, timeout: float) -> None:
+    def _leave(self, reason: str, timeout: float, *, leave_group: bool | None = None) -> None:
         core = self._core
         deadline = monotonic() + timeout
         commit = core.commit_positions(now(), int(1000 * timeout))
@@ -272,7 +276,9 @@ class Consumer(ConsumerCalls):
             if given_up is not None:
                 self._call_listener(given_up)
         finally:
-            left = core.unsubscribe(reason, now(), max(0, int(1000 * (deadline - monotonic()))))
+            left = core.unsubscribe(
+                reason, now(), max(0, int(1000 * (deadline - monotonic()))), leave_group=leave_group
+            )
             self._wait_until(lambda: left is None or left.done)
 
     def _end(self, ended: threading.Event) -> None:

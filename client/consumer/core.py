@@ -137,9 +137,13 @@ class ConsumerCore:
             return None
         return RebalanceCallback(CallbackKind.REVOKED if self.member.is_member else CallbackKind.LOST, assigned)
 
-    def unsubscribe(self, reason: str, now: Now, timeout_ms: int) -> CoordinatorRequest | None:
+    def unsubscribe(
+        self, reason: str, now: Now, timeout_ms: int, *, leave_group: bool | None = None
+    ) -> CoordinatorRequest | None:
         """Leave the group. Returns the request to the coordinator, if there is one."""
-        request = self.member.leave(reason, now, timeout_ms) if self.subscription.by_group else None
+        request = None
+        if self.subscription.by_group:
+            request = self.member.leave(reason, now, timeout_ms, leave_group=leave_group)
         self.subscription.clear()
         self.network.metadata.all_topics = False
         return request

@@ -194,13 +194,17 @@ class GroupMember:
             self._subscription.set_partitions(owned.keys() - set(callback.partitions))
         self.run(now)
 
-    def leave(self, reason: str, now: Now, timeout_ms: int) -> CoordinatorRequest | None:
-        """Send LeaveGroup, and forget the membership; no callback is called. Members with an instance id stay.
+    def leave(
+        self, reason: str, now: Now, timeout_ms: int, *, leave_group: bool | None = None
+    ) -> CoordinatorRequest | None:
+        """Send LeaveGroup, and forget the membership; no callback is called.
 
-        Returns the request to the coordinator; None if there is none.
+        With None for `leave_group`, members with an instance id stay. Returns the request to the coordinator; None if
+        there is none.
         """
         request = None
-        if self._member_id and self._settings.instance_id is None:
+        leaves = self._settings.instance_id is None if leave_group is None else leave_group
+        if self._member_id and leaves:
             deadline_ms = now.monotonic_ms + timeout_ms
             request = CoordinatorRequest(self._leave_request(reason), _no_error, deadline_ms, retries=False)
             self._requests.add(request)
@@ -574,12 +578,12 @@ class GroupMember:
         self._asked = None
 
     def _leave_request(self, reason: str) -> Callable[[VersionFor], Message]:
-        group_id, member_id = self._group_id, self._member_id
+        group_id, member_id, instance_id = self._group_id, self._member_id, self._settings.instance_id
 
         def request(version_for: VersionFor) -> Message:
             if version_for(LEAVE_GROUP) < MEMBERS_SINCE:
                 return LeaveGroupRequest(group_id=group_id, member_id=member_id)
-            leaving = MemberIdentity(member_id=member_id, reason=reason)
+            leaving = MemberIdentity(member_id=member_id, group_instance_id=instance_id, reason=reason)
             return LeaveGroupRequest(group_id=group_id, members=(leaving,))
 
         return request
