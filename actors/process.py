@@ -169,7 +169,11 @@ class PoolActor:
         """Run a worker again and again."""
         actor: Any = WorkerActor
         while not self._stopping:
-            worker = self._workers[number] = actor.options(**self._actor_options).remote(self._spec, number)
+            try:
+                worker = self._workers[number] = actor.options(**self._actor_options).remote(self._spec, number)
+            except (TypeError, ValueError) as error:
+                self._end(ConfigError(f"actor_options={self._actor_options!r}: {error}"))
+                return
             starting = asyncio.get_running_loop().create_task(self._note_start(number, worker))
             try:
                 self._seen[number] = await worker.run.remote()
