@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import threading
 import time
@@ -15,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[att
 from confluent_kafka.serialization import IntegerDeserializer, IntegerSerializer, StringDeserializer, StringSerializer
 
 from raylog.client.cluster_client import ClusterClient
+from raylog.client.consumer.async_consumer import AsyncConsumer
 from raylog.client.consumer.consumer import Consumer
 from raylog.client.consumer.fetched import ConsumerRecord
 from raylog.client.consumer.interceptors import ConsumerInterceptor
@@ -433,6 +435,23 @@ def test_a_member_with_a_name_returns_without_a_rebalance(target: Target, make: 
     until(lambda: len(thief.assignment()) == 1, first, thief)
     with pytest.raises(KafkaError, match=r"another consumer has the group\.instance\.id 'second'"):
         until(lambda: False, second)
+
+
+def test_a_callback_takes_as_long_as_it_needs(target: Target) -> None:
+    topic, group = target.new_topic(), target.new_group()
+    assigned: list[Any] = []
+
+    async def ask(consumer: AsyncConsumer, partitions: list[TopicPartition]) -> None:
+        assigned.append(await consumer.committed(partitions))
+
+    async def read() -> None:
+        async with AsyncConsumer(bootstrap_servers=target.plain, group_id=group) as consumer:
+            consumer.subscribe(topic, on_assign=ask)
+            while not consumer.assignment():
+                await consumer.poll(0)
+
+    asyncio.run(read())
+    assert assigned == [{(topic, 0): None}]
 
 
 @faces
