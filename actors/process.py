@@ -32,7 +32,7 @@ from raylog.core.ids import TopicPartition
 from raylog.core.logs import log_to_stderr
 
 log = logging.getLogger("raylog.actors")
-TOPIC_SECONDS: Final = 10.0
+TOPIC_SECONDS: Final = 3.0
 """How long a topic may be unknown, as one is that was just created."""
 STOP_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 1.0
@@ -113,9 +113,9 @@ class PoolActor:
         self._tasks.append(loop.create_task(self._look()))
 
     async def ready(self) -> None:
-        """Returns when all workers have started. Raises the error of the pool."""
+        """Returns when all workers have started, or one has failed at a record. Raises any other error of the pool."""
         await self._ready.wait()
-        if self._error is not None:
+        if self._error is not None and getattr(self._error, "offset", None) is None:
             raise self._error
 
     async def progress(self) -> Progress:

@@ -17,6 +17,8 @@ OWN_KEYS: Final = frozenset(
     {"bootstrap.servers", "group.id", "group.instance.id", "enable.auto.commit", "transactional.id"}
 )
 """Keys of clients that are decided here."""
+NOT_READ: Final = frozenset({"large.message.enabled"})
+"""A pool commits the offsets of records; those of chunks are other ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +66,8 @@ class ProcessSettings:
         for name in ("retry_backoff_ms", "retry_backoff_max_ms", "commit_interval_ms"):
             self._check_number(name, 0, MILLISECONDS_MAX)
         for name in ("client_config", "consumer_config", "producer_config"):
-            refused = OWN_KEYS & {key.replace("_", ".") for key in getattr(self, name)}
+            not_here = OWN_KEYS if name == "producer_config" else OWN_KEYS | NOT_READ
+            refused = not_here & {key.replace("_", ".") for key in getattr(self, name)}
             if refused:
                 raise ConfigError(f"{name}: {', '.join(sorted(refused))} cannot be set for a pool of raylog.process")
 

@@ -268,6 +268,7 @@ def test_a_dead_letter_of_a_message_that_is_no_text() -> None:
         ({"output": ""}, "output='': must be the name of a topic"),
         ({"dead_letter_topic": "t"}, "dead_letter_topic='t': is one of the topics that are read"),
         ({"consumer_config": {"enable_auto_commit": True}}, "consumer_config: enable.auto.commit cannot be set"),
+        ({"consumer_config": {"large.message.enabled": True}}, "consumer_config: large.message.enabled cannot be set"),
         ({"producer_config": {"transactional.id": "x"}}, "producer_config: transactional.id cannot be set"),
     ],
 )

@@ -99,6 +99,8 @@ class TestByName:
 
         assert send_and_read(f"ray://{NAME}", b"driver") == [b"driver"]
         assert ray.get(remote(send_and_read).remote(f"ray://{NAME}", LARGE)) == [LARGE]
+        with raylog.AdminClient(bootstrap_servers=f"ray://{NAME}") as admin:
+            assert "t" in [topic.name for topic in admin.list_topics()]
         with raylog.read_table("t", bootstrap_servers=f"ray://{NAME}") as table:
             assert len(table) == 0
 
