@@ -59,11 +59,11 @@ def until(is_so: Any, what: Any = lambda: "it hangs") -> None:
 
 
 def read_all(topic: str, count: int) -> list[raylog.ConsumerRecord]:
-    """What is committed, once there is as much as `count`."""
+    """What is committed, once it has `count` different values."""
     with raylog.Consumer(bootstrap_servers=SERVERS, auto_offset_reset="earliest") as consumer:
         consumer.assign([(topic, number) for number in range(PARTITIONS)])
         found: list[raylog.ConsumerRecord] = []
-        while len(found) < count:
+        while len({record.value for record in found}) < count:
             found += consumer.poll(HANG_SECONDS)
         ends = consumer.end_offsets([(topic, number) for number in range(PARTITIONS)])
         while any(consumer.position(tp) < end for tp, end in ends.items()):
