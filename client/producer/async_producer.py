@@ -263,7 +263,7 @@ class AsyncProducer:
                 batch, _ = await self._append(record, now())
                 message.partition = batch.tp.partition
                 begun = True
-        except KafkaError as error:
+        except BaseException as error:
             if begun:
                 self._core.message_failed(error)
             raise

@@ -175,9 +175,12 @@ class ProducerCore:
 
         return appender.append(append, self.accumulator.has_room)
 
-    def message_failed(self, error: KafkaError) -> None:
+    def message_failed(self, error: BaseException) -> None:
         """Only some records of a message were appended: a transaction with them must not be committed."""
         if self.sender.transactions is not None and self.sender.transactions.state is State.IN_TRANSACTION:
+            if not isinstance(error, KafkaError):
+                text = f"send() of a large message was interrupted: {error!r}"
+                error = KafkaError(ErrorCode.TRANSACTION_ABORTABLE, text)
             self.sender.transactions.batch_failed(error, sent=False)
 
     def _check_open(self) -> None:

@@ -282,7 +282,7 @@ class Producer:
                 with self._changed:
                     message.partition = self._appended(record, now()).tp.partition
                 begun = True
-        except KafkaError as error:
+        except BaseException as error:
             with self._changed:
                 if begun:
                     self._core.message_failed(error)
