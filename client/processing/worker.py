@@ -281,8 +281,12 @@ class Worker:
 
     async def _not_committed(self, error: KafkaError, offsets: Iterable[TopicPartition]) -> None:
         """Raises KafkaError if it cannot be committed later either."""
-        if isinstance(error, FencedError) or _denied(error):
+        if isinstance(error, FencedError):
             raise error
+        if _denied(error):
+            topics = ", ".join(sorted({tp.topic for tp in offsets}))
+            text = f"group {self._settings.group_id!r} cannot commit offsets of {topics}: {error}"
+            raise ProcessingError(text, code=error.code) from error
         if isinstance(error, AbortableError):
             await self._rewind()
         elif error.code is ErrorCode.FENCED_INSTANCE_ID:

@@ -12,13 +12,18 @@ import pytest
 from ray import cloudpickle
 
 import raylog
+from raylog.client.cluster_client import ClusterClient
 from raylog.client.errors import ProcessingError
 from raylog.client.processing.records import ERROR_HEADER, OutputRecord
 from raylog.client.processing.settings import AT_LEAST_ONCE, EXACTLY_ONCE, ProcessSettings
 from raylog.client.processing.worker import Worker, WorkerProgress, WorkerSpec
+from raylog.security.acl import Operation, ResourceType
 from tests.client.served import Target
+from tests.client.test_revoked_permissions import CONFIG, denied
+from tests.support.cluster_thread import cluster_thread
 from tests.support.hang import HANG_SECONDS
 
+TOPIC_DENIED = raylog.ErrorCode.TOPIC_AUTHORIZATION_FAILED
 DELIVERIES = (AT_LEAST_ONCE, EXACTLY_ONCE)
 dumps: Callable[[Any], bytes] = cloudpickle.dumps
 # What the work of the tests has in common with them: it runs in threads of this process.
@@ -403,3 +408,38 @@ def test_what_is_done_is_committed_while_other_work_takes_long(bench: Bench) -> 
     assert bench.values(3) == [b"0", b"1", b"2"]
     until(lambda: bench.committed() == running.progress().counts.records == 3)
     assert running.progress().lag[raylog.TopicPartition(bench.source, 0)] == 6
+
+
+# --- permissions
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    """A cluster whose permissions can be revoked."""
+    with cluster_thread(CONFIG, tmp_path_factory.mktemp("guarded")) as running:
+        yield Target(running.bootstrap_servers)
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+@pytest.mark.parametrize("lost", ["input", "output", "group"])
+def test_a_lost_permission_ends_the_worker(guarded: Target, delivery: str, lost: str) -> None:
+    bench = Bench(guarded)
+    running = bench.start(double, delivery=delivery)
+    bench.write(5)
+    bench.values(5)
+    kind, name, operation = {
+        "input": (ResourceType.TOPIC, bench.source, Operation.READ),
+        "output": (ResourceType.TOPIC, bench.output, Operation.WRITE),
+        "group": (ResourceType.GROUP, bench.group, Operation.READ),
+    }[lost]
+    with ClusterClient(guarded.plain, client_id="t") as client, denied(client, kind, name, operation):
+        bench.write(5, first=5)
+        with pytest.raises(raylog.KafkaError) as ended:
+            running.ended.result(HANG_SECONDS)
+    expected = raylog.ErrorCode.GROUP_AUTHORIZATION_FAILED if lost == "group" else TOPIC_DENIED
+    assert ended.value.code is expected
+    assert name in str(ended.value)
+    bench.start(double, delivery=delivery)
+    assert set(bench.values(10)) == {b"%d" % (2 * number) for number in range(10)}
+    assert delivery == AT_LEAST_ONCE or len(bench.values(10)) == 10
+    bench.close()
