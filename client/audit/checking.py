@@ -18,8 +18,8 @@ from raylog.client.audit.sequences import Segment, SequenceCounts, sweep
 from raylog.core.errors import ErrorCode, KafkaError
 
 CELLS_MAX: Final = 200_000
-RANGES_MAX: Final = 5_000_000
-"""Most combinations of topic, producer and bucket, and most ranges, in one check."""
+HELD_MAX: Final = 5_000_000
+"""Most combinations of topic, producer and bucket, and most reports and ranges, in one check."""
 RANGES_SHOWN_MAX: Final = 100
 SILENT_INTERVALS: Final = 3
 """A reporter that does not report for so many of its intervals has ended without its last counts."""
@@ -103,7 +103,9 @@ class _Reporter:
     """By number, up to when counts are complete."""
     has_ended: bool = False
     """Whether its last report is there."""
+    has_counted: bool = False
     topics: set[str] = field(default_factory=set)
+    """Those that it has counted, of the ones that are checked."""
 
     @property
     def until_ms(self) -> int:
@@ -171,7 +173,8 @@ class Checker:
         self._bucket_lengths: dict[bytes, int] = {}
         self._tiers: dict[str, dict[str, int]] = {}
         """Of each topic, the tiers besides that of producers, with the first bucket of each."""
-        self._ranges = 0
+        self._held = 0
+        """The number of reports, topics of reporters, and ranges."""
         self._coverages: dict[tuple[str, str], _Coverage] = {}
         """By tier and topic, since the last report was added."""
 
@@ -181,17 +184,21 @@ class Checker:
         key = report.tier, report.reporter
         reporter = self._reporters.get(key)
         if reporter is None:
-            self._check_size()
             reporter = self._reporters[key] = _Reporter(report.tier, report.interval_ms)
         if report.number in reporter.reports:
             return
+        self._check_size()
         reporter.reports[report.number] = _complete_until(report, received_ms)
+        self._held += 1
         if report.is_last:
             reporter.has_ended = True
         if report.tier == PRODUCER:
             self._bucket_lengths[report.reporter] = report.bucket_ms
         for count in report.counts:
-            reporter.topics.add(count.topic)
+            reporter.has_counted = True
+            if not self._topics or count.topic in self._topics:
+                self._held += count.topic not in reporter.topics
+                reporter.topics.add(count.topic)
             if not self._is_wanted(count.topic, count.bucket_ms):
                 continue
             self._check_size()
@@ -200,7 +207,7 @@ class Checker:
             counts = cell.counts.setdefault((report.tier, count.kind), SequenceCounts())
             for segment in count.segments:
                 counts.add_range(*segment)
-            self._ranges += len(count.segments)
+            self._held += len(count.segments)
             if report.tier != PRODUCER:
                 tiers = self._tiers.setdefault(count.topic, {})
                 tiers[report.tier] = min(tiers.get(report.tier, count.bucket_ms), count.bucket_ms)
@@ -229,10 +236,10 @@ class Checker:
 
     def _check_size(self) -> None:
         size = len(self._cells) + len(self._unstamped) + len(self._reporters)
-        if size > CELLS_MAX or self._ranges > RANGES_MAX:
+        if size > CELLS_MAX or self._held > HELD_MAX:
             text = (
-                f"more than {CELLS_MAX:,} combinations of topic, producer and bucket, or {RANGES_MAX:,} ranges:"
-                " check fewer topics or a shorter time"
+                f"more than {CELLS_MAX:,} combinations of topic, producer and bucket, or {HELD_MAX:,} reports and"
+                " ranges: check fewer topics or a shorter time"
             )
             raise KafkaError(ErrorCode.INVALID_REQUEST, text)
 
@@ -285,7 +292,7 @@ class Checker:
         found = self._coverages.get((tier, topic))
         if found is None:
             reporters = [each for each in self._reporters.values() if each.tier == tier]
-            found = _Coverage(each for each in reporters if not each.topics or topic in each.topics)
+            found = _Coverage(each for each in reporters if not each.has_counted or topic in each.topics)
             self._coverages[tier, topic] = found
         return found
 

@@ -48,13 +48,18 @@ class Counts:
             self._make_room()
         self._unstamped[key] = self._unstamped.get(key, 0) + 1
 
+    @property
+    def closed_count(self) -> int:
+        """The number of reports that were closed since they had become too large."""
+        return len(self._closed)
+
     def take(self, *, is_last: bool = False, until_ms: int | None = None) -> list[Report]:
         """The reports since the last call: at least one, which may be empty and tells that the reporter is alive."""
         self._close(is_last=is_last, until_ms=until_ms)
         return self.take_closed()
 
     def take_closed(self) -> list[Report]:
-        """Those that were closed since they had become too large."""
+        """Only those that were closed."""
         taken = list(self._closed)
         self._closed.clear()
         return taken

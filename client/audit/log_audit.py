@@ -17,6 +17,7 @@ from raylog.client.audit.audit_topic import AUDIT_TOPIC, CLIENT_ID, create_audit
 from raylog.client.audit.counting import Counts
 from raylog.client.audit.reports import LOG, Kind, Report, encode_report
 from raylog.client.audit.stamps import read_stamp
+from raylog.client.chunks.envelope import chunk_of, is_surplus
 from raylog.client.client_config import ClientConfig
 from raylog.client.cluster_client import EARLIEST_OFFSET, LATEST_OFFSET, ClusterClient
 from raylog.client.producer.producer import Producer
@@ -148,10 +149,10 @@ class _LogAudit:
                 if not chunk.start <= record.offset < end_offset:
                     continue
                 stamp = read_stamp(record.headers)
-                if stamp is None:
-                    counts.count_unstamped(topic, record.timestamp_ms)
-                else:
+                if stamp is not None:
                     counts.count(kind, topic, stamp)
+                elif chunk_of(record.headers) is None and not is_surplus(record.headers):
+                    counts.count_unstamped(topic, record.timestamp_ms)
 
     def _commit(self, *, is_last: bool = False, until_ms: int | None = None) -> None:
         self._send(self._counts.take(is_last=is_last, until_ms=until_ms))

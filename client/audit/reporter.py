@@ -22,6 +22,10 @@ CLOSE_SECONDS: Final = 10.0
 """How long close() waits for the last report."""
 
 
+CLOSED_MAX: Final = 4
+"""So many large reports are not left waiting for the end of the interval."""
+
+
 class Reporter:
     """Counts for one interceptor, from any thread, and reports until `close`."""
 
@@ -51,29 +55,39 @@ class Reporter:
         self._has_topic = False
         self._lock = threading.Lock()
         """Held while the counts are used."""
-        self._ends = threading.Event()
+        self._wakes = threading.Event()
+        """Set if there is something to be sent before the interval is over."""
+        self._ends = False
         self._thread = threading.Thread(target=self._run, name="raylog-audit", daemon=True)
         self._thread.start()
 
     def count(self, kind: Kind, topic: str, stamp: Stamp) -> None:
         with self._lock:
             self._counts.count(kind, topic, stamp)
+            if self._counts.closed_count >= CLOSED_MAX:
+                self._wakes.set()
 
     def count_unstamped(self, topic: str, timestamp_ms: int) -> None:
         with self._lock:
             self._counts.count_unstamped(topic, timestamp_ms)
+            if self._counts.closed_count >= CLOSED_MAX:
+                self._wakes.set()
 
     def close(self) -> None:
         """Send the last report; waits for its end, at most CLOSE_SECONDS. Can be called twice."""
-        self._ends.set()
+        self._ends = True
+        self._wakes.set()
         if not shared_io_thread().is_current:
             self._thread.join(CLOSE_SECONDS)
 
     def _run(self) -> None:
         self._report(is_last=False)  # tells the check that there is somebody whose counts may be missing
-        while not self._ends.wait(self._interval_ms / 1000):
-            self._report(is_last=False)
-        self._report(is_last=True)
+        is_last = False
+        while not is_last:
+            self._wakes.wait(self._interval_ms / 1000)
+            self._wakes.clear()
+            is_last = self._ends
+            self._report(is_last=is_last)
         self._producer.close(CLOSE_SECONDS)
 
     def _report(self, *, is_last: bool) -> None:

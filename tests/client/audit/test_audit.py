@@ -13,6 +13,7 @@ from confluent_kafka import TopicPartition as Position
 from raylog.client.admin.admin_client import AdminClient
 from raylog.client.audit.audit_topic import CheckedAudit, check_audit
 from raylog.client.audit.checking import Finding
+from raylog.client.audit.counting import CELLS_MAX
 from raylog.client.audit.interceptors import ConsumerAudit, ProducerAudit
 from raylog.client.audit.log_audit import audit_log
 from raylog.client.audit.stamps import AUDIT_HEADER, read_stamp
@@ -300,6 +301,45 @@ def test_both_consumers_report(audit: Audit, face: Any) -> None:
         read += len(consumer.poll(5.0))
     consumer.close()
     assert audit.counted() == {"producer": 10, "billing": 10}
+
+
+def test_large_messages_are_counted_once(audit: Audit) -> None:
+    topic = audit.target.new_topic()
+    settings = audit.target.settings()
+    with Producer(
+        interceptors=[audit.producer_audit()],
+        large_message_enabled=True,
+        max_message_segment_bytes=1_000,
+        **settings,
+    ) as producer:
+        producer.send(topic, b"x" * 10_000, b"key")
+        producer.send(topic, b"small", b"key")
+    audit.log(topic)
+    with Consumer(
+        interceptors=[audit.consumer_audit()],
+        auto_offset_reset="earliest",
+        large_message_enabled=True,
+        **settings,
+    ) as consumer:
+        consumer.assign([(topic, 0)])
+        read = 0
+        while read < 2:
+            read += len(consumer.poll(5.0))
+    assert audit.findings() == {}
+    assert audit.counted() == {"producer": 2, "log": 2, "billing": 2}
+    assert audit.check().result.unstamped == []
+
+
+def test_large_reports_are_sent_before_the_interval_is_over(audit: Audit) -> None:
+    topic = audit.target.new_topic()
+    counting = audit.consumer_audit(report_seconds=3_600)
+    audit.until_reports(1)
+    for step in range(1, 4):
+        for number in range(10 * CELLS_MAX):
+            counting.on_consume([ConsumerRecord(topic, 0, 0, 60_000 * step * number, 0, None, None, ())])
+        audit.until_reports(10 * step)
+    counting.close()
+    assert sum(each.count for each in audit.check().result.unstamped) == 30 * CELLS_MAX
 
 
 def test_hostile_headers_and_reports(audit: Audit) -> None:

@@ -291,11 +291,19 @@ def test_absurd_claims_take_no_memory() -> None:
 
 def test_more_than_a_check_can_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checking, "CELLS_MAX", 100)
-    counts = counts_of("billing")
-    for number in range(200):
-        counts.count(Kind.SEEN, "t", Stamp(number.to_bytes(16, "big"), 0, START))
-    with pytest.raises(KafkaError, match="check fewer topics"):
-        checked(counts)
+    monkeypatch.setattr(checking, "HELD_MAX", 1_000)
+    for ranges, instances, topics, reports in (0, 200, 1, 1), (2_000, 1, 1, 1), (0, 1, 2_000, 1), (0, 1, 1, 2_000):
+        checker = Checker(grace_ms=GRACE, to_ms=START if topics > 1 else None)
+        counts = counts_of("billing")
+        for number in range(ranges):
+            counts.count(Kind.SEEN, "t", Stamp(CLIENT, 2 * number, START))
+        for number in range(instances):
+            for topic in range(topics):
+                counts.count(Kind.SEEN, f"t{topic}", Stamp(number.to_bytes(16, "big"), 0, START))
+        with pytest.raises(KafkaError, match="check fewer topics"):  # noqa: PT012
+            for _ in range(reports):
+                add(checker, counts.take(), START)
+            add(checker, counts.take(), START)
 
 
 # --- against a multiset
