@@ -32,7 +32,9 @@ class Leadership:
 
     def __init__(self, servers: str, election: str, name: str, elected_as: raylog.GroupMetadata) -> None:
         """Raises Deposed."""
-        self._elected_as = elected_as
+        self.elected_as = elected_as
+        """The member of the group, with its generation."""
+        self.is_over = False
         self._producer = raylog.Producer(bootstrap_servers=servers, transactional_id=f"election-{election}")
         try:
             self._producer.init_transactions()
@@ -44,18 +46,22 @@ class Leadership:
         """The fencing token: greater than that of every leader before. It goes with requests to what is no topic."""
 
     def write(self, records: Iterable[tuple[str, str | None, str | None]]) -> list[raylog.RecordMetadata]:
-        """Write (topic, key, value), all or nothing. Raises Deposed."""
+        """Write (topic, key, value), all or nothing. Raises Deposed, or the error of a record."""
         producer = self._producer
         try:
             producer.begin_transaction()
             deliveries = [producer.send(topic, value, key) for topic, key, value in records]
-            producer.send_offsets_to_transaction({PARTITION: 0}, self._elected_as)
+            producer.send_offsets_to_transaction({PARTITION: 0}, self.elected_as)
             producer.commit_transaction()
-        except (raylog.FencedError, raylog.AbortableError) as error:
-            raise Deposed(error.message) from error
+        except raylog.KafkaError as error:
+            self.close()  # aborts
+            if isinstance(error, (raylog.FencedError, raylog.AbortableError)):
+                raise Deposed(error.message) from error
+            raise
         return [delivery.result() for delivery in deliveries]
 
     def close(self) -> None:
+        self.is_over = True
         self._producer.close()
 
 
@@ -68,11 +74,14 @@ class Candidate:
         self._servers = servers
         self._election = election
         self._name = name
-        self._elected_as: raylog.GroupMetadata | None = None
         self.leadership: Leadership | None = None
         """While it leads, as far as it knows."""
         self._consumer = raylog.Consumer(
-            bootstrap_servers=servers, group_id=f"election-{election}", enable_auto_commit=False, **settings
+            bootstrap_servers=servers,
+            group_id=f"election-{election}",
+            partition_assignment_strategy="cooperative-sticky",  # a new candidate does not replace the leader
+            enable_auto_commit=False,
+            **settings,
         )
         self._consumer.subscribe(TOPIC, on_assign=self._assigned, on_revoke=self._revoked)
 
@@ -85,11 +94,18 @@ class Candidate:
     def campaign(self, timeout: float = 1.0) -> Leadership | None:
         """The leadership, once it has it. To be called again and again, also by the leader."""
         self._consumer.poll(timeout)
-        if self._elected_as is not None and self.leadership is None:
+        if self.leadership is not None and self.leadership.is_over:
+            self.leadership = None
+        elected_as = self._consumer.group_metadata()
+        if PARTITION not in self._consumer.assignment() or elected_as.generation_id < 0:
+            return None
+        if self.leadership is not None:
+            self.leadership.elected_as = elected_as
+        else:
             try:
-                self.leadership = Leadership(self._servers, self._election, self._name, self._elected_as)
+                self.leadership = Leadership(self._servers, self._election, self._name, elected_as)
             except Deposed:
-                self._elected_as = None
+                return None
         return self.leadership
 
     def close(self) -> None:
@@ -98,12 +114,9 @@ class Candidate:
         self._consumer.close()
 
     def _assigned(self, consumer: raylog.Consumer, partitions: list[raylog.TopicPartition]) -> None:
-        if PARTITION in partitions:
-            consumer.pause(PARTITION)  # there is nothing to be read
-            self._elected_as = consumer.group_metadata()
+        consumer.pause(*partitions)  # there is nothing to be read
 
     def _revoked(self, _: raylog.Consumer, __: list[raylog.TopicPartition]) -> None:
-        self._elected_as = None
         if self.leadership is not None:
             self.leadership.close()
             self.leadership = None

@@ -61,11 +61,16 @@ class Worker:
         self._consumer.close()
 
     def work(self, do: Callable[[str], str], timeout: float = 1.0) -> int:
-        """Do the next items, and return how many there were. Raises Replaced."""
+        """Do the next items, and return how many there were. Raises Replaced, and what `do` raises.
+
+        After an error none of them is done, and this worker or another one gets them again.
+        """
         records = self._consumer.poll(timeout, max_records=10)
         if not records:
             return 0
         as_member = self._consumer.group_metadata()
+        if as_member.generation_id < 0:
+            raise Replaced("this worker is no longer in the group")
         self._producer.begin_transaction()
         try:
             for record in records:
@@ -73,7 +78,18 @@ class Worker:
             positions = {raylog.TopicPartition(each.topic, each.partition): each.offset + 1 for each in records}
             self._producer.send_offsets_to_transaction(positions, as_member)
             self._producer.commit_transaction()
-        except raylog.AbortableError as error:
-            self._producer.abort_transaction()
+        except raylog.FencedError as error:  # by a worker with the same name
             raise Replaced(error.message) from error
+        except BaseException as error:
+            self._producer.abort_transaction()
+            self._go_back(records)
+            if isinstance(error, raylog.AbortableError):
+                raise Replaced(error.message) from error
+            raise
         return len(records)
+
+    def _go_back(self, records: list[raylog.ConsumerRecord]) -> None:
+        for record in reversed(records):
+            tp = raylog.TopicPartition(record.topic, record.partition)
+            if tp in self._consumer.assignment():
+                self._consumer.seek(tp, record.offset)

@@ -158,16 +158,14 @@ class TestElection:
     def test_a_former_leader_that_fences_its_successor_by_mistake_writes_nothing(self, servers: str) -> None:
         """It was elected, paused before its producer was initialized, and goes on when another one leads."""
         slow = Candidate(servers, "slow", "slow", **IMPATIENT)
-        until(lambda: slow._consumer.poll(0.1) or slow._elected_as)
-        elected_as = slow._elected_as
-        assert elected_as is not None
+        until(lambda: slow._consumer.poll(0.1) or slow._consumer.assignment())
+        elected_as = slow._consumer.group_metadata()
         with Candidate(servers, "slow", "quick", **SETTINGS) as quick:
             leadership = until(lambda: quick.campaign(0.1))
             with pytest.raises(Deposed):
                 Leadership(servers, "slow", "slow", elected_as)
             with pytest.raises(Deposed):
                 leadership.write([(election.TOPIC, "quick", "fenced by mistake")])
-            quick.leadership = None
             again = until(lambda: quick.campaign(0.1))
             again.write([(election.TOPIC, "quick", "leads again")])
         slow.close()
@@ -186,6 +184,29 @@ class TestElection:
             leader.close()
             assert until(lambda: other.campaign(0.1)).token > token
             first.close()
+
+    def test_a_new_candidate_does_not_replace_the_leader(self, servers: str) -> None:
+        with Candidate(servers, "steady", "first", **SETTINGS) as first:
+            leadership = until(lambda: first.campaign(0.1))
+            with Candidate(servers, "steady", "second", **SETTINGS) as second:
+                generation = leadership.elected_as.generation_id
+                until(
+                    lambda: (
+                        second.campaign(0.1)
+                        or (first.campaign(0.1) and leadership.elected_as.generation_id > generation)
+                    )
+                )
+                leadership.write([(election.TOPIC, "first", "in the new generation")])
+                assert first.leadership is leadership
+                assert second.leadership is None
+
+    def test_a_record_that_is_refused_ends_the_leadership_and_nothing_else(self, servers: str) -> None:
+        with Candidate(servers, "refused", "only", **SETTINGS) as only:
+            leadership = until(lambda: only.campaign(0.1))
+            with pytest.raises(raylog.KafkaError, match="MESSAGE_TOO_LARGE"):
+                leadership.write([(election.TOPIC, "fits", "fits"), (election.TOPIC, "large", "x" * 2_000_000)])
+            assert until(lambda: only.campaign(0.1)).token > leadership.token
+        assert "fits" not in values(servers, election.TOPIC)
 
 
 class TestLock:
@@ -256,9 +277,25 @@ class TestBarrier:
 
 
 class TestQueue:
-    def test_each_item_is_done_once_although_workers_die_and_pause(self, servers: str) -> None:
-        """One dies with items in its hands, and one pauses until others have its items."""
+    def test_a_worker_that_fails_gets_its_items_again(self, servers: str) -> None:
         work_queue.create(servers)
+        work_queue.put(servers, "1000", "1001")
+
+        def fail(item: str) -> str:
+            raise ValueError(item)
+
+        with Worker(servers, "failing", **SETTINGS) as worker:
+            with pytest.raises(ValueError, match="100"):
+                until(lambda: worker.work(fail, 0.1))
+            done = 0
+            while done < 2:
+                done += worker.work(str, 0.1)
+        assert sorted(values(servers, work_queue.RESULTS)) == ["1000", "1001"]
+
+    def test_each_item_is_done_once_although_workers_die_and_pause(self, servers: str) -> None:
+        """One fails at its items and polls no more, and one pauses until others have its items."""
+        work_queue.create(servers)
+        before = values(servers, work_queue.RESULTS)
         items = [str(number) for number in range(40)]
         work_queue.put(servers, *items)
 
@@ -285,4 +322,4 @@ class TestQueue:
                 done += steady.work(str, 0.1)
         for worker in (dying, pausing):
             worker.close()
-        assert sorted(values(servers, work_queue.RESULTS), key=int) == items
+        assert sorted(values(servers, work_queue.RESULTS)[len(before) :], key=int) == items

@@ -16,7 +16,7 @@ from raylog.client.audit.checking import Finding
 from raylog.client.audit.counting import CELLS_MAX
 from raylog.client.audit.interceptors import ConsumerAudit, ProducerAudit
 from raylog.client.audit.log_audit import audit_log
-from raylog.client.audit.stamps import AUDIT_HEADER, read_stamp
+from raylog.client.audit.stamps import AUDIT_HEADER, Stamper, read_stamp
 from raylog.client.client_config import ClientConfig
 from raylog.client.consumer.consumer import Consumer
 from raylog.client.consumer.fetched import ConsumerRecord
@@ -336,10 +336,13 @@ def test_large_reports_are_sent_before_the_interval_is_over(audit: Audit) -> Non
     audit.until_reports(1)
     for step in range(1, 4):
         for number in range(10 * CELLS_MAX):
-            counting.on_consume([ConsumerRecord(topic, 0, 0, 60_000 * step * number, 0, None, None, ())])
+            stamp = Stamper(number.to_bytes(16, "big"), 1).stamped(topic, (), step)
+            headers = tuple(stamp) if step == 2 else ()
+            counting.on_consume([ConsumerRecord(topic, 0, 0, 60_000 * step * number, 0, None, None, headers)])
         audit.until_reports(10 * step - 5)  # the last few wait for the end of the interval
     counting.close()
-    assert sum(each.count for each in audit.check().result.unstamped) == 30 * CELLS_MAX
+    assert sum(each.count for each in audit.check().result.unstamped) == 20 * CELLS_MAX
+    assert audit.counted()["billing"] == 10 * CELLS_MAX
 
 
 def test_hostile_headers_and_reports(audit: Audit) -> None:
