@@ -124,7 +124,7 @@ class Candidate:
 
 def main() -> None:
     servers, name = sys.argv[1:3]
-    with Candidate(servers, "example", name, session_timeout_ms=1_000, heartbeat_interval_ms=100) as candidate:
+    with Candidate(servers, "example", name, session_timeout_ms=2_000, heartbeat_interval_ms=100) as candidate:
         while (leadership := candidate.campaign()) is None:
             pass
         print(f"{name} leads with token {leadership.token}", flush=True)

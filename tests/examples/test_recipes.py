@@ -29,8 +29,8 @@ CONFIG = {
     "group.min.session.timeout.ms": 100,
     "group.initial.rebalance.delay.ms": 0,
 }
-SETTINGS: dict[str, Any] = {"session_timeout_ms": 1_000, "heartbeat_interval_ms": 100, "metadata_max_age_ms": 500}
-IMPATIENT = SETTINGS | {"max_poll_interval_ms": 1_000}
+SETTINGS: dict[str, Any] = {"heartbeat_interval_ms": 100, "metadata_max_age_ms": 500}
+IMPATIENT = SETTINGS | {"session_timeout_ms": 1_000, "max_poll_interval_ms": 1_000}
 """One that does not poll for a second is removed from its group."""
 
 
@@ -94,7 +94,7 @@ class TestNames:
 
 class TestRegistry:
     def test_instances_that_end_or_die_are_no_longer_there(self, servers: str) -> None:
-        with Registry(servers, ttl=1.0) as registry:
+        with Registry(servers, ttl=2.0) as registry:
             one = Instance(servers, "billing", "one", "host:1", seconds=0.05)
             two = Instance(servers, "billing", "two", "host:2", seconds=0.05)
             other = Instance(servers, "shipping", "one", "host:3", seconds=0.05)
@@ -270,6 +270,17 @@ class TestBarrier:
             thread.join()
         assert steps == ["arrived"] * 3 + ["done"] * 3 + ["left"] * 3
 
+    def test_one_that_is_not_there_and_one_that_is_not_done_hold_up_the_others(self, servers: str) -> None:
+        with Barrier(servers, "slow", "a", 2) as a, Barrier(servers, "slow", "b", 2) as b:
+            with pytest.raises(TimeoutError):
+                a.enter(0.1)
+            b.enter()
+            a.enter()
+            with pytest.raises(TimeoutError):
+                a.leave(0.1)
+            b.leave()
+            a.leave()
+
     def test_a_party_that_starts_again_arrives_once(self, servers: str) -> None:
         for _ in range(2):
             with Barrier(servers, "restart", "a", 2) as barrier, pytest.raises(TimeoutError):
@@ -284,7 +295,7 @@ class TestQueue:
         def fail(item: str) -> str:
             raise ValueError(item)
 
-        with Worker(servers, "failing", **SETTINGS) as worker:
+        with Worker(servers, "failing") as worker:
             with pytest.raises(ValueError, match="100"):
                 until(lambda: worker.work(fail, 0.1))
             done = 0
