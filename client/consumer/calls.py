@@ -201,6 +201,12 @@ class ConsumerCalls(ABC):
             self._core.check_group()
             return self._core.member.metadata
 
+    def offsets_to_commit(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What `commit` without offsets would commit now, for `Producer.send_offsets_to_transaction`."""
+        with self._lock:
+            self._check_open()
+            return self._core.positions()
+
     def enforce_rebalance(self, reason: str = "the user has asked for it") -> None:
         """Have the group share its partitions anew, from the next poll() on. Raises KafkaError."""
         with self._lock:

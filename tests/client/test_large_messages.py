@@ -14,7 +14,7 @@ import pytest
 
 from raylog.client.chunks.envelope import chunk_of
 from raylog.client.consumer.consumer import Consumer
-from raylog.client.errors import LargeMessageDroppedError, SerializationError
+from raylog.client.errors import AbortableError, LargeMessageDroppedError, SerializationError
 from raylog.client.producer.producer import Producer
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
@@ -198,6 +198,29 @@ def test_commits_do_not_pass_an_unfinished_message(target: Target, make: Make, f
 
 
 @faces
+def test_offsets_of_a_transaction_do_not_pass_an_unfinished_message_and_repeat_nothing(
+    target: Target, make: Make, face: Any
+) -> None:
+    _, chunks = chunks_of(target, make, 2 * SEGMENT)
+    topic, group = target.new_topic(), target.new_group()
+    plain = chunks[0]._replace(value=b"plain", headers=())
+    append(target, topic, chunks[0], plain)
+    consumer = make(face, group_id=group, enable_auto_commit=False)
+    consumer.subscribe(topic)
+    assert [record.offset for record in polled(consumer, 1)] == [1]
+    producer = make(Producer, transactional_id=f"offsets-{topic}")
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction(consumer.offsets_to_commit(), consumer.group_metadata())
+    producer.commit_transaction()
+    consumer.close()
+    append(target, topic, chunks[1])
+    next_owner = make(face, group_id=group)
+    next_owner.subscribe(topic)
+    assert [record.offset for record in polled(next_owner, 1)] == [2]
+
+
+@faces
 def test_a_rebalance_in_the_middle_of_a_message_gives_it_to_the_next_owner_once(
     target: Target, make: Make, face: Any
 ) -> None:
@@ -353,6 +376,27 @@ def test_a_file_that_cannot_be_read_fails_the_message_and_its_transaction(
         with pytest.raises(SerializationError):
             producer.send(topic, bad)
         producer.call("abort_transaction")
+
+
+class Interrupting(io.BytesIO):
+    """A file whose reading is interrupted, as by a signal."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if self.tell() >= 3000:
+            raise KeyboardInterrupt
+        return super().read(size)
+
+
+def test_a_transaction_whose_large_message_was_interrupted_is_not_committed(target: Target, make: Make) -> None:
+    topic = target.new_topic()
+    producer = make(Producer, transactional_id=f"interrupted-{topic}")
+    producer.init_transactions()
+    producer.begin_transaction()
+    with pytest.raises(KeyboardInterrupt):
+        producer.send(topic, Interrupting(value_of(5000)))
+    with pytest.raises(AbortableError, match="a large message was interrupted: KeyboardInterrupt"):
+        producer.commit_transaction()
+    producer.abort_transaction()
 
 
 def test_a_failed_chunk_fails_the_message(target: Target, make: Make) -> None:
