@@ -47,7 +47,7 @@ SECONDS_MAX: Final = 10**9
 LOST: Final = frozenset({ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT})
 """Errors of a connection, after which the request is sent again."""
 RETRIED: Final[dict[type[Route], frozenset[ErrorCode]]] = {
-    AnyBroker: frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.THROTTLING_QUOTA_EXCEEDED}),
+    AnyBroker: frozenset(),
     Broker: frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}),
     Controller: frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.THROTTLING_QUOTA_EXCEEDED}),
     Coordinator: frozenset(

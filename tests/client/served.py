@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from raylog.client.admin.admin_client import AdminClient
 from raylog.client.admin.topics import NewTopic
 from tests.support.certificates import Certificates
 from tests.support.cluster_thread import RunningCluster, cluster_thread
+from tests.support.hang import HANG_SECONDS
 
 LISTENERS = ("PLAINTEXT", "SASL_SSL")
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="secret";'
@@ -39,6 +41,9 @@ class Target:
         given = {key.replace("_", "."): value for key, value in configs.items()}
         with AdminClient(bootstrap_servers=self.plain) as admin:
             admin.create_topics(NewTopic(name, partitions, 1, configs=given))
+            deadline = time.monotonic() + HANG_SECONDS
+            while name not in {each.name for each in admin.list_topics()}:  # a broker of Kafka's is told later
+                assert time.monotonic() < deadline
         return name
 
     def new_group(self) -> str:

@@ -69,6 +69,7 @@ def test_every_door(served: Served, make: Make, face: Any, door: str, monkeypatc
     admin.create_topics(NewTopic(name, 3))
     assert len(admin.describe_topics(name)[name].partitions) == 3
     assert name in [each.name for each in admin.list_topics()]
+    admin.delete_topics(name)
 
 
 @faces
@@ -94,12 +95,9 @@ def test_topics_from_creation_to_deletion(target: Target, make: Make, face: Any)
     operations = admin.describe_topics(one, include_authorized_operations=True)[one].authorized_operations
     assert {Operation.READ, Operation.ALTER_CONFIGS} <= operations
     admin.create_partitions({two: 3, three: NewPartitions(2, [[broker_id(admin)]])})
-    assert {name: len(each.partitions) for name, each in admin.describe_topics([two, three]).items()} == {
-        two: 3,
-        three: 2,
-    }
+    until(lambda: [len(each.partitions) for each in admin.describe_topics([two, three]).values()] == [3, 2])
     assert admin.delete_topics([one, made[two].topic_id]) == {one: None, made[two].topic_id: None}
-    assert {one, two, three} & {each.name for each in admin.list_topics()} == {three}
+    until(lambda: {one, two, three} & {each.name for each in admin.list_topics()} == {three})
     admin.delete_topics(three)
 
 
@@ -205,13 +203,15 @@ def test_errors_of_configurations(target: Target, make: Make, face: Any) -> None
     assert (type(error), list(error.results)) == (UnknownTopicError, [good])
 
 
-def test_the_whole_configuration_is_replaced(served: Served, make: Make) -> None:
-    admin, topic = make(), served.new_topic(retention_ms="5000")
+def test_the_whole_configuration_is_replaced(target: Target, make: Make) -> None:
+    admin, topic = make(), target.new_topic(retention_ms="5000")
     resource = ConfigResource(TOPIC, topic)
     admin.alter_configs({resource: {"segment.ms": "60000"}})
-    assert [name for name, entry in admin.describe_configs(resource)[resource].items() if entry.is_own] == [
-        "segment.ms"
-    ]
+
+    def own() -> list[str]:
+        return [name for name, entry in admin.describe_configs(resource)[resource].items() if entry.is_own]
+
+    until(lambda: own() == ["segment.ms"])
 
 
 # --- the cluster

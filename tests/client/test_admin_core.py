@@ -11,7 +11,9 @@ from uuid import UUID
 
 import pytest
 
-from raylog.client.admin import cluster, configs, topics
+from raylog.client.admin import acls, cluster, configs, groups, partitions, quotas, tokens, topics, transactions, users
+from raylog.client.admin.admin_client import AdminClient
+from raylog.client.admin.async_admin_client import AsyncAdminClient
 from raylog.client.admin.calls import CONTROLLER, Answer, Call, Leader, Steps, ask, group, named
 from raylog.client.admin.configs import ConfigResource, ConfigResourceType
 from raylog.client.admin.core import UNKNOWN_MS_MAX, AdminCore, Operation
@@ -21,6 +23,7 @@ from raylog.config.client_network import NetworkSettings
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
+from raylog.protocol.error_responses import error_response
 from raylog.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 from raylog.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -46,6 +49,9 @@ from raylog.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from raylog.protocol.registry import api_for
+from raylog.security import acl
+from raylog.security.acl import AclBinding, AclFilter, PatternType, ResourceType
+from raylog.security.sasl.scram import ScramMechanism
 from tests.client.test_network_client import NoChance
 
 LOST = KafkaError(ErrorCode.NETWORK_EXCEPTION, "gone")
@@ -531,3 +537,136 @@ def test_errors_can_be_copied_and_pickled() -> None:
         assert type(again) is AuthorizationError
         assert (again.code, again.message, again.results) == (error.code, "no", {"u": 1})
         assert str(again.errors["t"]) == str(error.errors["t"])
+
+
+# --- every operation
+
+BROKER_1, TOPIC = ConfigResource(ConfigResourceType.BROKER, "1"), ConfigResource(ConfigResourceType.TOPIC, "t")
+BINDING = AclBinding(
+    ResourceType.TOPIC, "t", PatternType.LITERAL, "User:a", "*", acl.Operation.READ, acl.Permission.ALLOW
+)
+OPERATIONS: dict[str, Callable[[], Steps[Any]]] = {
+    "create_topics": lambda: topics.create_topics("t"),
+    "delete_topics": lambda: topics.delete_topics(["t", UUID(int=1)]),
+    "list_topics": topics.list_topics,
+    "describe_topics": lambda: topics.describe_topics("t"),
+    "describe_topic_partitions": lambda: topics.describe_topic_partitions("t"),
+    "create_partitions": lambda: topics.create_partitions({"t": 3}),
+    "describe_configs": lambda: configs.describe_configs([TOPIC, BROKER_1]),
+    "incremental_alter_configs": lambda: configs.incremental_alter_configs({TOPIC: {"a": None}}),
+    "alter_configs": lambda: configs.alter_configs({TOPIC: {"a": "b"}}),
+    "list_config_resources": configs.list_config_resources,
+    "describe_cluster": cluster.describe_cluster,
+    "unregister_broker": lambda: cluster.unregister_broker(7),
+    "describe_features": cluster.describe_features,
+    "update_features": lambda: cluster.update_features({"f": 1}),
+    "describe_metadata_quorum": cluster.describe_metadata_quorum,
+    "describe_log_dirs": lambda: cluster.describe_log_dirs([1, 2]),
+    "alter_replica_log_dirs": lambda: cluster.alter_replica_log_dirs({("t", 0, 1): "/d"}),
+    "list_offsets": lambda: partitions.list_offsets({T0: -1, T1: 5}),
+    "delete_records": lambda: partitions.delete_records({T0: 5}),
+    "describe_producers": lambda: partitions.describe_producers([T0]),
+    "elect_leaders": lambda: partitions.elect_leaders(partitions.ElectionType.PREFERRED, [T0]),
+    "alter_partition_reassignments": lambda: partitions.alter_partition_reassignments({T0: [1], T1: None}),
+    "list_partition_reassignments": partitions.list_partition_reassignments,
+    "list_consumer_groups": groups.list_consumer_groups,
+    "describe_consumer_groups": lambda: groups.describe_consumer_groups("g"),
+    "delete_consumer_groups": lambda: groups.delete_consumer_groups(["g", "h"]),
+    "list_consumer_group_offsets": lambda: groups.list_consumer_group_offsets("g", [T0]),
+    "alter_consumer_group_offsets": lambda: groups.alter_consumer_group_offsets("g", {T0: 1}),
+    "delete_consumer_group_offsets": lambda: groups.delete_consumer_group_offsets("g", [T0]),
+    "remove_members_from_consumer_group": lambda: groups.remove_members_from_consumer_group(
+        "g", [groups.MemberToRemove("m")]
+    ),
+    "list_transactions": transactions.list_transactions,
+    "describe_transactions": lambda: transactions.describe_transactions("x"),
+    "fence_producers": lambda: transactions.fence_producers(["x", "y"]),
+    "abort_transaction": lambda: transactions.abort_transaction(T0, producer_id=1, producer_epoch=0),
+    "describe_acls": acls.describe_acls,
+    "create_acls": lambda: acls.create_acls(BINDING),
+    "delete_acls": lambda: acls.delete_acls(AclFilter()),
+    "describe_user_scram_credentials": lambda: users.describe_user_scram_credentials("u"),
+    "alter_user_scram_credentials": lambda: users.alter_user_scram_credentials(
+        [users.UserScramCredentialDeletion("u", ScramMechanism.SHA_256)]
+    ),
+    "describe_client_quotas": quotas.describe_client_quotas,
+    "alter_client_quotas": lambda: quotas.alter_client_quotas({(("user", "u"),): {"k": 1.0}}),
+    "create_delegation_token": tokens.create_delegation_token,
+    "describe_delegation_tokens": tokens.describe_delegation_tokens,
+    "renew_delegation_token": lambda: tokens.renew_delegation_token("YQ=="),
+    "expire_delegation_token": lambda: tokens.expire_delegation_token("YQ=="),
+}
+WITHOUT_ERRORS = ("list_topics", "describe_topics")
+"""Their response has no error for the whole request."""
+
+
+@pytest.fixture
+def ready(bench: Bench) -> Bench:
+    bench.topics = {"t": [1, 2]}
+    bench.coordinators = dict.fromkeys("ghxy", 2)
+    return bench
+
+
+def answered_by(bench: Bench, make: Callable[[Any], Any]) -> Callable[[int, Any], Any]:
+    """Answers Metadata, in which brokers are found, as the cluster is."""
+    return lambda node, request: (
+        bench.metadata(request) if isinstance(request, MetadataRequest) and not request.topics else make(request)
+    )
+
+
+def test_both_faces_have_every_operation() -> None:
+    for face in (AdminClient, AsyncAdminClient):
+        assert set(OPERATIONS) <= set(vars(face))
+        found = {name for name, each in vars(face).items() if hasattr(each, "__wrapped__") and name[0] != "_"}
+        assert found == set(OPERATIONS)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_empty_response(ready: Bench, name: str) -> None:
+    """Whatever is asked for by name and lacks in the response has failed."""
+    ready.answer = answered_by(ready, lambda request: response_class(request)())
+    code, result = outcome(lambda: ready.run(OPERATIONS[name]()))
+    assert code in LACKING
+    assert not isinstance(result, dict) or not result or name in ("fence_producers", "describe_log_dirs")
+    assert ready.clock_ms == 1000
+
+
+@pytest.mark.parametrize("name", [name for name in OPERATIONS if name not in WITHOUT_ERRORS])
+def test_a_refusal_of_the_whole_request(ready: Bench, name: str) -> None:
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    ready.answer = answered_by(ready, lambda request: error_response(request, code))
+    error = failed(lambda: ready.run(OPERATIONS[name]()))
+    assert (type(error), error.code) == (AuthorizationError, code)
+    assert ready.clock_ms == 1000
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_lost_connection_is_outlived(ready: Bench, name: str) -> None:
+    """The first request of each kind is lost; what is sent again has the same outcome as otherwise."""
+    seen: set[type] = set()
+
+    def make(request: Any) -> Any:
+        if type(request) in seen:
+            return response_class(request)()
+        seen.add(type(request))
+        return LOST
+
+    ready.answer = answered_by(ready, make)
+    assert outcome(lambda: ready.run(OPERATIONS[name]()))[0] in LACKING
+    assert (ready.clock_ms == 1000) == (name == "list_topics")
+
+
+LACKING = (ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def outcome(call: Callable[[], Any]) -> tuple[ErrorCode, Any]:
+    try:
+        return ErrorCode.NONE, call()
+    except AdminError as error:
+        return error.code, None
+
+
+def response_class(request: Any) -> Any:
+    spec = api_for(request.api.key)
+    assert spec is not None
+    return spec.response
