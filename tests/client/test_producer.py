@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from random import randbytes
 from typing import Any
@@ -261,9 +262,10 @@ def test_partitions(target: Target) -> None:
         assert list(producer.partitions_for(topic)) == list(range(6))
         for key in ("a", "kafka", "raylog"):
             assert producer.send(topic, key=key).result().partition == partition_for_key(key.encode(), 6)
-        sent = [producer.send(topic, b"x" * 100) for _ in range(200)]
+        sent = [producer.send(topic, b"x" * 100) for _ in range(2000)]  # some thirteen batches
         producer.flush()
-        assert 1 < len({delivery.result().partition for delivery in sent[:-1]}) < 6
+        chosen = [delivery.result().partition for delivery in sent]
+        assert 0 < sum(one != other for one, other in pairwise(chosen)) < 20
     with Producer(**target.settings("unix"), partitioner_class="RoundRobinPartitioner") as producer:
         partitions = [producer.send(topic, key="same").result().partition for _ in range(12)]
         assert sorted(partitions) == sorted([*range(6), *range(6)])
