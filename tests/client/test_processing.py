@@ -394,6 +394,11 @@ def test_a_worker_is_fenced_by_another_one_with_its_name(bench: Bench, delivery:
         first.ended.result(HANG_SECONDS)
     second.stop()
     values = [int(value) for value in bench.values(9)]
+    with raylog.AdminClient(bootstrap_servers=bench.target.plain) as admin:
+        ids = {each.transactional_id for each in admin.list_transactions()}
+    assert {each for each in ids if each.startswith(f"{bench.group}-")} == (
+        {f"{bench.group}-0"} if delivery == EXACTLY_ONCE else set()
+    )
     possible = [[*range(k), *(2 * number for number in range(k, 9))] for k in range(4)]
     if delivery == EXACTLY_ONCE:  # the first may have committed the records before the one that it waited at
         assert values in possible

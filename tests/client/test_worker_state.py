@@ -212,8 +212,10 @@ class TestPartitions:
         state.polled(records(A, 0) + records(B, 0))
         state.worked(work(state, 0), 0)
         state.given_up([A])
+        assert state.must_rewind
         assert state.commit_due(0)
         assert state.rewind() == {B: 0}
+        assert not state.must_rewind
 
 
 @pytest.mark.parametrize(
