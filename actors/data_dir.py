@@ -32,6 +32,8 @@ from uuid import uuid4
 from raylog.actors.names import broker_name
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 
+FRESH_SUFFIX = ".new"
+"""Of a file that is being written, before the id of the process."""
 IDENTITY_FILE = "cluster.json"
 SECRET_FILE = "secret"
 PASSWORDS_FILE = "passwords.json"
@@ -200,12 +202,7 @@ def make_data_dir(
     try:
         if not planned.cluster_id:
             root.mkdir(parents=True, exist_ok=True)
-            incomplete = {
-                SECRET_FILE,
-                PASSWORDS_FILE,
-                *(Path(name).with_suffix(".new").name for name in (SECRET_FILE, PASSWORDS_FILE, IDENTITY_FILE)),
-            }
-            if not {entry.name for entry in root.iterdir()} <= incomplete:
+            if not all(_is_incomplete(entry) for entry in root.iterdir()):
                 raise ConfigError(
                     f"data_dir={path!r}: is not empty and contains no {IDENTITY_FILE}; choose another directory"
                 )
@@ -432,9 +429,16 @@ def _new_cluster_id() -> str:
     return base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
 
 
+def _is_incomplete(path: Path) -> bool:
+    """Whether the file is what a start that was killed may leave."""
+    if path.suffix.startswith(FRESH_SUFFIX):
+        return path.stem in {Path(name).stem for name in (SECRET_FILE, PASSWORDS_FILE, IDENTITY_FILE)}
+    return path.name in (SECRET_FILE, PASSWORDS_FILE)
+
+
 def write_atomically(path: Path, data: bytes) -> None:
-    """Replace the file, which only its owner can read. Raises OSError."""
-    fresh = path.with_suffix(".new")
+    """Replace the file, which only its owner can read. Several processes may do so at once. Raises OSError."""
+    fresh = path.with_suffix(f"{FRESH_SUFFIX}-{os.getpid()}")
     with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         file.write(data)
         file.flush()

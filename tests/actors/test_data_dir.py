@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -128,7 +130,7 @@ def test_log_directories_are_found_for_all_brokers(files: ClusterFiles) -> None:
 
 
 def test_an_incomplete_data_directory_is_removed_after_a_crash(tmp_path: Path) -> None:
-    for name in ("secret.new", "secret", "cluster.new"):
+    for name in ("secret.new", "secret", "cluster.new-17"):
         (tmp_path / name).write_bytes(b"half")
     made = make_data_dir(str(tmp_path), name="c", brokers=2, controllers=3)
     assert open_data_dir(str(tmp_path), name="c") == made
@@ -136,6 +138,22 @@ def test_an_incomplete_data_directory_is_removed_after_a_crash(tmp_path: Path) -
     (tmp_path / "mine").write_text("")
     with pytest.raises(ConfigError, match="is not empty"):
         make_data_dir(str(tmp_path), name="c", brokers=1)
+
+
+def test_several_processes_replace_a_file_at_once(tmp_path: Path) -> None:
+    """As the nodes of a host do, when each gets its certificate and that of the authority."""
+    path = tmp_path / "authority.pem"
+    program = (
+        "import sys; from pathlib import Path; from raylog.actors.data_dir import write_atomically\n"
+        "for _ in range(300): write_atomically(Path(sys.argv[1]), b'authority')"
+    )
+    writers = [
+        subprocess.Popen([sys.executable, "-c", program, str(path)], stderr=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    assert [writer.communicate()[1] for writer in writers] == ["", "", ""]
+    assert path.read_bytes() == b"authority"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_started_controller_is_recorded(files: ClusterFiles) -> None:
