@@ -21,6 +21,7 @@ from typing import IO, Any, Final
 from raylog.core.errors import KafkaError
 from raylog.logstore.cleaner import CleanedLog, CleanerBuffers, CleaningPlan, clean
 from raylog.logstore.disk import RealDisk
+from raylog.logstore.segment import LOG_SUFFIX, file_name
 
 NICENESS: Final = 10
 """Above that of the broker: cleaning is less urgent than what clients wait for."""
@@ -140,6 +141,18 @@ def _read_plans(plans: queue.Queue[tuple[CleaningPlan, CleanerBuffers]]) -> None
             os._exit(0)
 
 
+def drop_from_page_cache(directory: str, cleaned: CleanedLog) -> None:
+    """Free the pages of the segments that will be replaced. Otherwise the broker does so when it deletes them, which
+    delays what it serves by milliseconds each. Pages that a reader has mapped remain.
+    """
+    for base_offset in (base_offset for segment in cleaned.segments for base_offset in segment.replaces):
+        descriptor = os.open(f"{directory}/{file_name(base_offset, LOG_SUFFIX)}", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+
+
 def main() -> None:
     """What a child does."""
     os.nice(NICENESS)
@@ -154,6 +167,7 @@ def main() -> None:
         result: CleanedLog | Exception
         try:
             result = clean(disk, plan, buffers, Pace(buffers.io_bytes_per_second))
+            drop_from_page_cache(plan.directory, result)
         except (OSError, KafkaError) as error:
             result = error
         _write(sys.stdout.buffer, result)

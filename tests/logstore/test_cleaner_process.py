@@ -71,6 +71,41 @@ def test_a_child_cleans_and_is_used_again(log: Log) -> None:
     log.close()
 
 
+def test_replaced_segments_are_not_in_the_page_cache(log: Log, tmp_path: Path) -> None:
+    if resident_after_dropping(tmp_path / "other"):
+        pytest.skip("this file system keeps its pages in memory")
+    plan = plan_of(log)
+    paths = [Path(log.path, f"{segment.base_offset:020d}.log") for segment in plan.segments]
+    assert all(is_resident(path) for path in paths)
+    processes = CleanerProcesses()
+    try:
+        cleaned = processes.run(plan, BUFFERS)
+    finally:
+        processes.abort()
+    replaced = {base_offset for segment in cleaned.segments for base_offset in segment.replaces}
+    assert replaced
+    assert [path for path in paths if int(path.stem) in replaced and is_resident(path)] == []
+    assert records_in(log)
+    log.close()
+
+
+def resident_after_dropping(path: Path) -> bool:
+    path.write_bytes(b"x" * 10_000)
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    return is_resident(path)
+
+
+def is_resident(path: Path) -> bool:
+    disk = RealDisk()
+    handle = disk.open(str(path), writable=False)
+    try:
+        return disk.is_resident(handle, disk.size(handle), 0)
+    finally:
+        disk.close(handle)
+
+
 def test_its_error_is_raised_here(log: Log) -> None:
     Path(log.path, "00000000000000000000.log").write_bytes(b"X" * 500)
     processes = CleanerProcesses()
