@@ -219,28 +219,22 @@ class AsyncProducer:
         moment: Now,
     ) -> AsyncDelivery:
         large = self._core.settings.large
-        if large is not None:
-            record, source = self._serializers.large_record(
-                topic,
-                value,
-                key,
-                headers=headers,
-                partition=partition,
-                timestamp_ms=stamp,
-                on_delivery=on_delivery,
-                value_bytes_max=large.segment_bytes,
-            )
-            if source is not None and self._store is not None:
-                record = await asyncio.to_thread(stored_record, record, source, self._store, uuid4().hex.encode())
-            elif source is not None or large.indexes_max is not None:
-                ended = asyncio.Event()
-                return await self._send_message(
-                    OutgoingMessage(record, source, large, uuid4().hex.encode(), ended.set), ended
-                )
-            return AsyncDelivery(*await self._append(record, moment), stamp, self._ends)
-        record = self._serializers.record(
-            topic, value, key, headers=headers, partition=partition, timestamp_ms=stamp, on_delivery=on_delivery
+        record, source = self._serializers.record(
+            topic,
+            value,
+            key,
+            headers=headers,
+            partition=partition,
+            timestamp_ms=stamp,
+            on_delivery=on_delivery,
+            value_bytes_max=None if large is None else large.segment_bytes,
         )
+        if source is not None and self._store is not None:
+            record = await asyncio.to_thread(stored_record, record, source, self._store, uuid4().hex.encode())
+        elif large is not None and (source is not None or large.indexes_max is not None):
+            ended = asyncio.Event()
+            message_id = uuid4().hex.encode()
+            return await self._send_message(OutgoingMessage(record, source, large, message_id, ended.set), ended)
         return AsyncDelivery(*await self._append(record, moment), stamp, self._ends)
 
     async def _append(self, record: ProducerRecord, moment: Now) -> tuple[ProducerBatch, int]:

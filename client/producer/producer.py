@@ -232,24 +232,7 @@ class Producer:
         moment: Now,
     ) -> Delivery:
         large = self._core.settings.large
-        if large is not None:
-            record, source = self._serializers.large_record(
-                topic,
-                value,
-                key,
-                headers=headers,
-                partition=partition,
-                timestamp_ms=stamp,
-                on_delivery=on_delivery,
-                value_bytes_max=large.segment_bytes,
-            )
-            if source is not None and self._store is not None:
-                return self._append(stored_record(record, source, self._store, uuid4().hex.encode()), now())
-            if source is not None or large.indexes_max is not None:
-                message_id = uuid4().hex.encode()
-                return self._send_message(OutgoingMessage(record, source, large, message_id, self._notify))
-            return self._append(record, moment)
-        record = self._serializers.record(
+        record, source = self._serializers.record(
             topic,
             value,
             key,
@@ -257,7 +240,13 @@ class Producer:
             partition=partition,
             timestamp_ms=stamp,
             on_delivery=on_delivery,
+            value_bytes_max=None if large is None else large.segment_bytes,
         )
+        if source is not None and self._store is not None:
+            return self._append(stored_record(record, source, self._store, uuid4().hex.encode()), now())
+        if large is not None and (source is not None or large.indexes_max is not None):
+            message_id = uuid4().hex.encode()
+            return self._send_message(OutgoingMessage(record, source, large, message_id, self._notify))
         return self._append(record, moment)
 
     def _append(self, record: ProducerRecord, moment: Now) -> Delivery:

@@ -33,31 +33,17 @@ class Serializers:
         partition: int | None,
         timestamp_ms: int,
         on_delivery: OnDelivery | None,
-    ) -> ProducerRecord:
-        """Raises SerializationError."""
-        pairs = checked_headers(headers)
-        key_bytes = serialized("key", key, self.key, topic, pairs)
-        value_bytes = serialized("value", value, self.value, topic, pairs)
-        return ProducerRecord(topic, key_bytes, value_bytes, pairs, partition, timestamp_ms, on_delivery)
-
-    def large_record(
-        self,
-        topic: str,
-        value: Any,
-        key: Any,
-        *,
-        headers: Headers,
-        partition: int | None,
-        timestamp_ms: int,
-        on_delivery: OnDelivery | None,
-        value_bytes_max: int,
+        value_bytes_max: int | None,
     ) -> tuple[ProducerRecord, ValueSource | None]:
-        """As `record`. A larger value, or a file with one, is returned beside a record without it.
+        """A value larger than `value_bytes_max`, or a file with one, is returned beside a record without it.
 
-        Raises SerializationError.
+        Without this limit all values are in their records, and files are refused. Raises SerializationError.
         """
         pairs = checked_headers(headers)
         key_bytes = serialized("key", key, self.key, topic, pairs)
+        if value_bytes_max is None:
+            value_bytes = serialized("value", value, self.value, topic, pairs)
+            return ProducerRecord(topic, key_bytes, value_bytes, pairs, partition, timestamp_ms, on_delivery), None
         made = made_by("value", value, self.value, topic, pairs)
         source: ValueSource | None = None
         if ValueSource.can_read(made):
