@@ -61,7 +61,8 @@ class RayValueStore:
     def __init__(self, name: str, *, bytes_max: int, age_ms_max: int) -> None:
         """Find the owner of this name, or start it with these limits; it stays until `close`. Ray must be running."""
         options: dict[str, Any] = {"name": name, "namespace": NAMESPACE, "lifetime": "detached", "get_if_exists": True}
-        self._owner: Any = ValueOwner.options(**options).remote(bytes_max, age_ms_max)  # type: ignore[attr-defined]
+        owner: Any = ValueOwner
+        self._owner = owner.options(**options).remote(bytes_max, age_ms_max)
 
     def write(self, name: str, source: Pieces) -> bytes:
         """Raises KafkaError."""

@@ -163,9 +163,7 @@ class AdminClient:
             if not done.is_set():  # interrupted
                 with self._lock:
                     operation.finish(None, None)
-        if operation.error is not None:
-            raise operation.error
-        return operation.result  # type: ignore[return-value]  # set if there is no error
+        return operation.outcome()
 
     def _check_thread(self) -> None:
         if self._thread.is_current:

@@ -144,6 +144,4 @@ class AsyncAdminClient:
         finally:
             if not operation.done:  # cancelled
                 operation.finish(None, None)
-        if operation.error is not None:
-            raise operation.error
-        return operation.result  # type: ignore[return-value]  # set if there is no error
+        return operation.outcome()

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, cast
 
 from raylog.client.admin.calls import (
     Answer,
@@ -149,6 +149,12 @@ class Operation(Generic[T]):
             self.round = None
             self._steps.close()
             self._on_done()
+
+    def outcome(self) -> T:
+        """The result of an operation that is done. Raises its error."""
+        if self.error is not None:
+            raise self.error
+        return cast("T", self.result)
 
     def _ask(self, call: Call, now_ms: int) -> None:
         self.round = _Round(call, {item: _Item(route, now_ms) for item, route in call.routes.items()})
@@ -293,7 +299,7 @@ class AdminCore:
         self.network.ask(node_id, request, answered, failed, now, version_max=call.version_max)
 
     def _node_for(self, state: _Item, now: Now) -> int | None:
-        """The broker to ask; None while it is looked for. Raises KafkaError."""
+        """The broker to ask; None while it is not known. Raises KafkaError."""
         metadata, route = self.network.metadata, state.route
         if isinstance(route, Coordinator):
             return self._coordinators.node_id(route.key_type, route.key)
