@@ -143,10 +143,14 @@ def _read_plans(plans: queue.Queue[tuple[CleaningPlan, CleanerBuffers]]) -> None
 
 def drop_from_page_cache(directory: str, cleaned: CleanedLog) -> None:
     """Free the pages of the segments that will be replaced. Otherwise the broker does so when it deletes them, which
-    delays what it serves by milliseconds each. Pages that a reader has mapped remain.
+    delays what it serves by milliseconds each. Pages that a reader has mapped remain, and files that are gone are not
+    missed.
     """
     for base_offset in (base_offset for segment in cleaned.segments for base_offset in segment.replaces):
-        descriptor = os.open(f"{directory}/{file_name(base_offset, LOG_SUFFIX)}", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            descriptor = os.open(f"{directory}/{file_name(base_offset, LOG_SUFFIX)}", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            continue
         try:
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:

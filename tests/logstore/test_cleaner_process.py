@@ -14,8 +14,8 @@ import pytest
 
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import Offset
-from raylog.logstore.cleaner import CleanedLog, CleanerBuffers, CleaningPlan
-from raylog.logstore.cleaner_process import NICENESS, CleanerProcesses, Pace
+from raylog.logstore.cleaner import CleanedLog, CleanedSegment, CleanerBuffers, CleaningPlan
+from raylog.logstore.cleaner_process import NICENESS, CleanerProcesses, Pace, drop_from_page_cache
 from raylog.logstore.disk import RealDisk
 from raylog.logstore.log import Log
 from tests.logstore.batches import NOW, TP
@@ -86,6 +86,13 @@ def test_replaced_segments_are_not_in_the_page_cache(log: Log, tmp_path: Path) -
     assert replaced
     assert [path for path in paths if int(path.stem) in replaced and is_resident(path)] == []
     assert records_in(log)
+    log.close()
+
+
+def test_a_segment_that_was_deleted_meanwhile_does_not_end_a_cleaning(log: Log) -> None:
+    plan = plan_of(log)
+    cleaned = CleanedLog((CleanedSegment((0, 12_345), Offset(20_000)),), 20_000, 0, 0)
+    drop_from_page_cache(plan.directory, cleaned)
     log.close()
 
 
