@@ -42,7 +42,7 @@ class Target:
         with AdminClient(bootstrap_servers=self.plain) as admin:
             admin.create_topics(NewTopic(name, partitions, 1, configs=given))
             deadline = time.monotonic() + HANG_SECONDS
-            while name not in {each.name for each in admin.list_topics()}:  # a broker of Kafka's is told later
+            while name not in {each.name for each in admin.list_topics()}:  # other brokers know it later
                 assert time.monotonic() < deadline
         return name
 

@@ -1,4 +1,4 @@
-"""Clients that lose their permissions while they run are told at the next call, and go on afterwards."""
+"""Clients that lose their permissions while they run get an error from the next call, and can go on afterwards."""
 
 from __future__ import annotations
 

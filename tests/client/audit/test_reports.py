@@ -172,7 +172,7 @@ def test_counts_are_taken_once_and_reports_numbered() -> None:
 
 
 def test_memory_of_counts_is_bounded_and_each_report_fits_into_a_record() -> None:
-    """Every record has another producer, then every second number is missing, and nobody takes the reports."""
+    """Every record has another producer, then every second number is missing, and no report is sent."""
     counts = counts_of()
     for number in range(3 * CELLS_MAX):
         counts.count(Kind.SEEN, "t" * 249, Stamp(number.to_bytes(16, "big"), HUGE - number, number))
