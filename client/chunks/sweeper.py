@@ -20,6 +20,15 @@ PROGRESS_SECONDS: Final = 60.0
 """A partition that gives nothing for this long cannot be read: nothing is deleted then."""
 
 
+READING: Final = {
+    "allow.auto.create.topics": "false",  # a topic that has to be created has no record of any value
+    "auto.offset.reset": "earliest",
+    "enable.auto.commit": "false",
+    "group.id": "",
+    "large.message.enabled": "false",
+}
+
+
 class Sweep(NamedTuple):
     """What was done."""
 
@@ -39,7 +48,7 @@ def sweep_values(
 ) -> Sweep:
     """`config` has the consumer's keys that lead to the cluster. `grace_ms` must be longer than any producer may take
     from the beginning of send() to the acknowledgement, or until its transaction is known. With `dry_run` nothing is
-    deleted. Raises KafkaError, and has deleted nothing then.
+    deleted. Raises KafkaError, also if there is no such topic, and has deleted nothing then.
     """
     before_ms = wall_ms() - grace_ms
     stored = list(store.values_of(topic))
@@ -56,8 +65,7 @@ def _referenced(config: Mapping[str, Any], topic: str) -> set[str]:
     names: set[str] = set()
     starts: dict[TopicPartition, int] = {}
     for level in ("read_committed", "read_uncommitted"):
-        own = {"isolation.level": level, "auto.offset.reset": "earliest", "enable.auto.commit": "false"}
-        with Consumer({**config, **own, "group.id": "", "large.message.enabled": "false"}) as consumer:
+        with Consumer({**config, **READING, "isolation.level": level}) as consumer:
             partitions = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic)]
             consumer.assign(partitions)
             ends = consumer.end_offsets(partitions)

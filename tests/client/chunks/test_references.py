@@ -32,6 +32,7 @@ from tests.client.consumer_faces import FACES
 from tests.client.producer_faces import FACES as PRODUCER_FACES
 from tests.client.served import Target
 from tests.client.test_large_messages import check_memory, polled, value_of
+from tests.support.cluster_thread import cluster_thread
 
 Make = Callable[..., Any]
 both = pytest.mark.parametrize(
@@ -227,6 +228,21 @@ def wait_until_decided(config: dict[str, Any], topic: str) -> None:
     with Consumer(config, isolation_level="read_committed") as consumer:
         while consumer.end_offsets([tp])[tp] < 5:
             consumer.partitions_for_topic(topic)
+
+
+def test_values_of_a_topic_that_does_not_exist_are_kept(tmp_path: Path) -> None:
+    """The addresses may be those of another cluster, where the topic must not be created without these records."""
+    store = FsspecStore(str(tmp_path / "values"))
+    name = f"no-such-topic/{'0' * 32}"
+    store.write(name, ValueSource(b"value"))
+    age(tmp_path / "values" / name)
+    with cluster_thread({"auto.create.topics.enable": "true"}, tmp_path / "data") as running:
+        config = {"bootstrap.servers": running.bootstrap_servers, "default.api.timeout.ms": 1000}
+        with pytest.raises(KafkaError, match="no-such-topic"):
+            sweep_values(config, store, "no-such-topic")
+        assert (tmp_path / "values" / name).exists()
+        with AdminClient(bootstrap_servers=running.bootstrap_servers) as admin:
+            assert "no-such-topic" not in {each.name for each in admin.list_topics()}
 
 
 def test_the_command_deletes_values_of_expired_records(
