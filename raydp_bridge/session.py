@@ -1,6 +1,6 @@
-"""(shell) A Spark session on Ray with the settings that RayDP 1.6, Spark 3.5, Ray 2.60 and Java 17 require together.
+"""(shell) A Spark session on Ray with the settings that RayDP, Spark, Ray 2.60 and Java 17 require together.
 
-The settings and their reasons:
+They are the same for Spark 3.5 with RayDP 1.6 and for Spark 4.2 with RayDP 1.7. The settings and their reasons:
 
 - Java 17 encapsulates packages that Spark and Ray's object store access. They must be opened in three JVMs: the
   driver, the executors and RayDP's app master. Otherwise Spark -> Ray waits forever for an object.
@@ -81,7 +81,7 @@ def spark_session(
     It uses the Ray to which this process is connected (which should have been started after `prepare_environment`, or
     at least with Java 17 on its PATH) or that of RAY_ADDRESS; otherwise it starts a local Ray and shuts it down at the
     end. A process can have one session at a time. The start takes 10-45 s, the first query another 5-30 s.
-    Raises ConfigError if there is no Java 17.
+    Raises ConfigError if there is no Java for this Spark (see `java`).
     """
     prepare_environment()
     previous_handler = signal.getsignal(signal.SIGINT)
@@ -121,7 +121,8 @@ def _forget_interrupt_handler(previous: Any) -> None:
 def prepare_environment() -> None:
     """Set the environment that Ray's and Spark's processes inherit. Call it before Ray is imported or started.
 
-    Variables that are set are kept, except JAVA_HOME and PATH if they refer to another version than Java 17.
+    Variables that are set are kept, except JAVA_HOME and PATH if they refer to a Java that this Spark
+    cannot use (see `java`).
     """
     use_java(os.environ)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
