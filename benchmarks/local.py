@@ -10,17 +10,17 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+import raylog
 from benchmarks.figures import Figure, figure, percentile, progress, timed
 from benchmarks.librdkafka import NativeProducer
 from benchmarks.wire import PRODUCER
 from raylog import Cluster, PartitionReader
-from raylog.actors.handle_connector import HandleConnector
-from raylog.client.client_config import ClientConfig
 from raylog.client.cluster_client import ClusterClient
-from raylog.client.connectors import Connector, NearestConnector, TcpConnector
+from raylog.client.network_loop import NetworkLoop
 from raylog.core.ids import TopicPartition
 from raylog.logstore.shared_page import PageSnapshot, PageView, SharedPage
 from raylog.protocol.records.builder import NewRecord, build_batch
+from raylog.transport import unix
 from raylog.transport.doorbell import Doorbell, Sleeper
 
 LATENCY_RECORDS = 500
@@ -155,15 +155,15 @@ def _sleep_and_wake(page: int, event: int, flag: int) -> None:
 
 def _read_latencies(transport: str, name: str, servers: str, where: dict[str, str]) -> None:
     """The reader's process."""
-    connectors: dict[str, Callable[[], str | Connector]] = {
-        "mapped": lambda: servers,
-        "unix": lambda: NearestConnector(ClientConfig(servers)),
-        "tcp": lambda: TcpConnector(ClientConfig(servers)),
-        "handle": lambda: _handle_connector(name, where["ray_address"]),
-    }
+    if transport in ("tcp", "handle"):
+        unix.runtime_dirs = tuple
+    if transport == "handle":
+        raylog.connect(name, address=where["ray_address"])
+        servers = f"ray://{name}"
+        NetworkLoop._connect_by_network = _no_path  # type: ignore[assignment,method-assign]
     topic = f"bench-latency-{transport}"
     microseconds: list[float] = []
-    with PartitionReader(connectors[transport](), topic, 0, mapped=transport == "mapped") as reader:
+    with PartitionReader(servers, topic, 0, mapped=transport == "mapped") as reader:
         assert len(reader.read_records(max_wait_ms=10_000)) == 1
         print("ready", flush=True)
         while len(microseconds) < LATENCY_RECORDS:
@@ -173,11 +173,8 @@ def _read_latencies(transport: str, name: str, servers: str, where: dict[str, st
     print(json.dumps(microseconds), flush=True)
 
 
-def _handle_connector(name: str, address: str) -> HandleConnector:
-    import raylog
-
-    raylog.connect(name, address=address)
-    return HandleConnector(name)
+def _no_path(*_: object) -> None:
+    raise OSError("only the actor is to be used")
 
 
 if __name__ == "__main__":

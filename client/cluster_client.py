@@ -111,6 +111,7 @@ class ClusterClient:
         """Every broker forwards to the controller. Errors of a coordinator that pass are retried until the timeout."""
         deadline = time.monotonic() + self._timeout_seconds
         results, left = Results({}, {}), dict(call.routes)
+        assert call.request is not None
         while left:
             route = next(iter(left.values()))
             items = [item for item in left if left[item] == route]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from raylog.client.backoff import backoff_ms
@@ -46,6 +46,13 @@ class TopicMetadata:
     @property
     def usable(self) -> bool:
         return self.error_code is ErrorCode.NONE and bool(self.partitions)
+
+
+class LocatedPartition(NamedTuple):
+    """A partition whose leader is known."""
+
+    leader: Node
+    topic: TopicMetadata
 
 
 class ClusterMetadata:

@@ -18,11 +18,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
 from uuid import UUID
 
-from raylog.client.client_config import ClientConfig
-from raylog.client.cluster_client import EARLIEST_OFFSET, LATEST_OFFSET, ClusterClient
-from raylog.client.connectors import Connector, NearestConnector, TcpConnector
+from raylog.client.admin.calls import Steps
+from raylog.client.admin.partitions import OffsetSpec
+from raylog.client.blocking_calls import BlockingCalls, config_of
+from raylog.client.client_config import ClientConfig, checked_properties
+from raylog.client.cluster_metadata import LocatedPartition
 from raylog.client.local_broker import LocalBroker, open_local
 from raylog.client.local_reader import LocalPartitionReader
+from raylog.client.partition_calls import fetch, locate, offset_for
+from raylog.config.client import ISOLATION_LEVEL
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import Offset, TopicPartition
 from raylog.logstore.local_log import Chunk
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("raylog.client")
 Decoded = TypeVar("Decoded")
+T = TypeVar("T")
 CLIENT_ID: Final = "raylog-partition-reader"
 CHUNK_BYTES: Final = 1 << 20
 FILES_RETRY_SECONDS: Final = 1.0
@@ -59,7 +64,7 @@ class PartitionReader:
 
     def __init__(
         self,
-        brokers: str | Connector,
+        bootstrap_servers: str,
         topic: str,
         partition: int,
         *,
@@ -71,7 +76,7 @@ class PartitionReader:
         timeout_seconds: float = 30.0,
         client_config: Mapping[str, Any] | None = None,
     ) -> None:
-        """`brokers` is `bootstrap.servers`, or a `Connector`. `mapped=False` never uses the files.
+        """`mapped=False` never uses the files. A call retries for `timeout_seconds` if the leader cannot be reached.
 
         `isolation_level` is that of `client_config` by default, or read_committed: records of aborted transactions are
         skipped, and those from the first open transaction on are read when it has ended.
@@ -84,27 +89,27 @@ class PartitionReader:
 
         Raises KafkaError if the partition does not exist, and ConfigError.
         """
-        servers = brokers if isinstance(brokers, str) else "a connector"
-        config = ClientConfig.of(servers, client_config, isolation_level=isolation_level)
-        connector = NearestConnector(config) if isinstance(brokers, str) else brokers
+        own = {} if isolation_level is None else {ISOLATION_LEVEL.name: isolation_level}
+        config = ClientConfig(bootstrap_servers, checked_properties({**(client_config or {}), **own}))
+        given = config_of(config, client_id=CLIENT_ID)
         self._committed = config.reads_committed
-        self._user = connector.dialer.user if isinstance(connector, TcpConnector) else None
-        self._client = ClusterClient(connector, client_id=CLIENT_ID, timeout_seconds=timeout_seconds)
+        self._user = given.dialer.user
+        self._timeout_seconds = timeout_seconds
+        self._calls = BlockingCalls(given, topics=[topic])
         self._tp = TopicPartition(topic, partition)
         self._mapped = mapped
         self._check_crcs = check_crcs
         self._on_malformed = partial(log_malformed, self._tp) if skip_malformed else None
         self._topic_id: UUID | None = None
-        """That of the topic from which records were fetched."""
+        """That of the topic from which the reader began."""
         self._files: tuple[LocalBroker, LocalPartitionReader] | None = None
         self._files_from = 0.0
         """When to try the files again (monotonic)."""
         try:
             if isinstance(offset, str):
-                special = EARLIEST_OFFSET if offset == "earliest" else LATEST_OFFSET
-                offset = self._client.offset_for(self._tp, special, committed=self._committed)
+                offset = self._offset_for(OffsetSpec.EARLIEST if offset == "earliest" else OffsetSpec.LATEST)
         except BaseException:
-            self._client.close()
+            self._calls.close()
             raise
         self.position = Offset(offset)
         """The next offset to read."""
@@ -122,7 +127,7 @@ class PartitionReader:
 
     def close(self) -> None:
         self._forget_files()
-        self._client.close()
+        self._calls.close()
 
     def seek(self, offset: int) -> None:
         self.position = Offset(offset)
@@ -235,7 +240,7 @@ class PartitionReader:
                 self._forget_files()
                 if error.code in NOT_RETRIED_OVER_TCP:
                     raise
-        return Offset(self._client.offset_for(self._tp, LATEST_OFFSET, committed=self._committed))
+        return Offset(self._offset_for(OffsetSpec.LATEST))
 
     def _read_decoded(
         self, decode: Callable[[Chunk, int], list[Decoded]], max_bytes: int, max_wait_ms: int
@@ -267,7 +272,7 @@ class PartitionReader:
         """The reader of the leader's files; None if they are not available."""
         if self._files is None and self._mapped and time.monotonic() >= self._files_from:
             self._files_from = time.monotonic() + FILES_RETRY_SECONDS
-            leader = self._client.leader(self._tp)
+            leader = self._locate().leader
             broker = open_local(leader.cluster_id, leader.broker_id, user=self._user)
             if broker is not None:
                 try:
@@ -293,13 +298,15 @@ class PartitionReader:
             broker.close()
 
     def _fetch(self, max_bytes: int, max_wait_ms: int) -> Chunk | None:
-        batches, aborted = self._client.fetch(
-            self._tp, self.position, max_bytes=max_bytes, max_wait_ms=max_wait_ms, committed=self._committed
+        asked = fetch(
+            self._tp,
+            self._topic_id or self._locate().topic.topic_id,
+            self.position,
+            max_bytes=max_bytes,
+            max_wait_ms=max_wait_ms,
+            committed=self._committed,
         )
-        topic_id = self._client.topic_id(self._tp.topic)
-        if self._topic_id not in (None, topic_id):
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"{self._tp} was deleted and created again")
-        self._topic_id = topic_id
+        batches, aborted = self._run(asked, max_wait_ms / 1000)
         size_bytes, next_offset = whole_batches(batches)
         if not size_bytes:
             return None
@@ -308,3 +315,17 @@ class PartitionReader:
             for position, header in split_batches(records):
                 verify_crc(records, position, header)
         return Chunk(records, self.position, Offset(next_offset), 0, aborted)
+
+    def _locate(self) -> LocatedPartition:
+        """Raises KafkaError, UNKNOWN_TOPIC_ID if it is another topic than that from which the reader began."""
+        located = self._run(locate(self._tp))
+        if self._topic_id not in (None, located.topic.topic_id):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"{self._tp} was deleted and created again")
+        self._topic_id = located.topic.topic_id
+        return located
+
+    def _offset_for(self, timestamp: int) -> int:
+        return self._run(offset_for(self._tp, timestamp, committed=self._committed))
+
+    def _run(self, steps: Steps[T], wait_seconds: float = 0.0) -> T:
+        return self._calls.run(steps, self._timeout_seconds + wait_seconds)

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from raylog.client.admin.partitions import OffsetSpec, list_offsets
+from raylog.client.admin.topics import describe_topics
+from raylog.client.blocking_calls import BlockingCalls, config_of
 from raylog.client.client_config import ClientConfig
-from raylog.client.cluster_client import EARLIEST_OFFSET, LATEST_OFFSET, ClusterClient
-from raylog.client.connectors import NearestConnector
+from raylog.client.cluster_view import Node
 from raylog.client.local_broker import open_local
+from raylog.client.partition_calls import fetch, locate, offset_for
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import Offset, TopicPartition
 from raylog.logstore.local_log import Chunk
@@ -19,6 +22,8 @@ from raylog.protocol.records.reader import Record, read_batches, whole_batches
 CLIENT_ID = "raylog-range-reader"
 FETCH_BYTES = 4 << 20
 FETCH_WAIT_MS = 500
+TIMEOUT_SECONDS = 30.0
+"""Of each call, with its retries."""
 
 
 def topic_bounds(brokers: ClientConfig, topic: str) -> tuple[dict[int, int], dict[int, int]]:
@@ -27,14 +32,17 @@ def topic_bounds(brokers: ClientConfig, topic: str) -> tuple[dict[int, int], dic
     Raises KafkaError if the topic does not exist.
     """
     committed = brokers.reads_committed
-    with ClusterClient(brokers, client_id=CLIENT_ID) as client:
-        partitions = range(client.view([topic]).partition_count(topic))
-        earliest = {number: client.offset_for(TopicPartition(topic, number), EARLIEST_OFFSET) for number in partitions}
-        latest = {
-            number: client.offset_for(TopicPartition(topic, number), LATEST_OFFSET, committed=committed)
-            for number in partitions
+    given = config_of(brokers, client_id=CLIENT_ID)
+    with BlockingCalls(given, waits_for_brokers=False, topics=[topic]) as calls:
+        described = calls.run(describe_topics(topic), TIMEOUT_SECONDS)
+        partitions = [TopicPartition(topic, number) for number in range(len(described[topic].partitions))]
+        earliest, latest = (
+            calls.run(list_offsets(dict.fromkeys(partitions, spec), read_committed=committed), TIMEOUT_SECONDS)
+            for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)
+        )
+        return {tp.partition: earliest[tp].offset for tp in partitions}, {
+            tp.partition: latest[tp].offset for tp in partitions
         }
-        return earliest, latest
 
 
 def fetch_batches(
@@ -56,19 +64,28 @@ def fetch_batches(
     tp = TopicPartition(topic, partition)
     position = start_offset
     committed = brokers.reads_committed
-    connector = NearestConnector(brokers)
-    with ClusterClient(connector, client_id=CLIENT_ID) as client:
+    given = config_of(brokers, client_id=CLIENT_ID)
+    with BlockingCalls(given, topics=[topic]) as calls:
+        leader, metadata = calls.run(locate(tp), TIMEOUT_SECONDS)
         if mapped and position < end_offset:
-            user = connector.dialer.user
-            for chunk in _from_files(client, tp, position, end_offset, user=user, committed=committed):
+            user = given.dialer.user
+            for chunk in _from_files(leader, tp, position, end_offset, user=user, committed=committed):
                 yield chunk
                 position = chunk.next_offset
         while position < end_offset:
-            batches, aborted = client.fetch(
-                tp, position, max_bytes=FETCH_BYTES, max_wait_ms=FETCH_WAIT_MS, committed=committed
+            batches, aborted = calls.run(
+                fetch(
+                    tp,
+                    metadata.topic_id,
+                    position,
+                    max_bytes=FETCH_BYTES,
+                    max_wait_ms=FETCH_WAIT_MS,
+                    committed=committed,
+                ),
+                TIMEOUT_SECONDS,
             )
             if not batches:
-                if client.offset_for(tp, LATEST_OFFSET, committed=committed) < end_offset:
+                if calls.run(offset_for(tp, OffsetSpec.LATEST, committed=committed), TIMEOUT_SECONDS) < end_offset:
                     message = f"{tp}: the log ends before offset {end_offset}; the range no longer exists"
                     raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
                 continue
@@ -80,14 +97,13 @@ def fetch_batches(
 
 
 def _from_files(
-    client: ClusterClient, tp: TopicPartition, position: int, end_offset: int, *, user: str | None, committed: bool
+    leader: Node, tp: TopicPartition, position: int, end_offset: int, *, user: str | None, committed: bool
 ) -> Iterator[Chunk]:
     """Chunks, while the leader is on this node and admits this process.
 
     Ends early on an error; the caller continues with Fetch. Raises KafkaError if batches that were already returned
     have become invalid.
     """
-    leader = client.leader(tp)
     local = open_local(leader.cluster_id, leader.broker_id, user=user)
     if local is None:
         return

@@ -17,8 +17,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import UUID
 
+from raylog.client.admin.topics import describe_topics
+from raylog.client.blocking_calls import BlockingCalls, config_of
 from raylog.client.client_config import ClientConfig
-from raylog.client.cluster_client import ClusterClient
 from raylog.client.partition_reader import PartitionReader
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 from raylog.protocol.records.isolation import IsolationLevel
@@ -32,6 +33,7 @@ CLIENT_ID: Final = "raylog-topic-table"
 READ_BYTES: Final = 4 << 20
 PARTITIONS_CHECKED_SECONDS: Final = 1.0
 """How often a refresh asks for new partitions, and whether the topic was created again."""
+TIMEOUT_SECONDS: Final = 30.0
 WAIT_MS: Final = 100
 """How long a waiting refresh waits for one partition before it looks at the others."""
 BEGIN_AGAIN: Final = (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_TOPIC_ID)
@@ -78,7 +80,7 @@ class TopicTable(Mapping[bytes, bytes]):
         self._config = config
         self._topic = topic
         self._skip_malformed = skip_malformed
-        self._client = ClusterClient(config, client_id=CLIENT_ID)
+        self._calls = BlockingCalls(config_of(config, client_id=CLIENT_ID), waits_for_brokers=False)
         self._table = _empty_table()
         self._readers: list[PartitionReader] = []
         """By partition."""
@@ -95,7 +97,7 @@ class TopicTable(Mapping[bytes, bytes]):
     def close(self) -> None:
         """The content stays. Can be called twice."""
         self._close_readers()
-        self._client.close()
+        self._calls.close()
 
     def refresh(self, *, max_wait_ms: int = 0) -> int:
         """Read all records that are new when it is called, and return their number.
@@ -154,7 +156,7 @@ class TopicTable(Mapping[bytes, bytes]):
         """Open readers of new partitions. Raises UNKNOWN_TOPIC_ID if the topic was created again."""
         if time.monotonic() - self._checked_at < PARTITIONS_CHECKED_SECONDS:
             return
-        found = self._client.view([self._topic]).topic(self._topic)
+        found = self._calls.run(describe_topics(self._topic), TIMEOUT_SECONDS)[self._topic]
         if self._topic_id not in (None, found.topic_id):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"{self._topic} was deleted and created again")
         self._topic_id = found.topic_id

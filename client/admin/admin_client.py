@@ -7,11 +7,9 @@ with raylog.AdminClient(bootstrap_servers="127.0.0.1:9092") as admin:
 
 from __future__ import annotations
 
-import random
-import threading
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from raylog.client.admin import (
     acls,
@@ -26,16 +24,12 @@ from raylog.client.admin import (
     users,
 )
 from raylog.client.admin.calls import Steps
-from raylog.client.admin.core import AdminCore, Operation
+from raylog.client.blocking_calls import BlockingCalls
 from raylog.client.client_config import ClientConfig
 from raylog.client.given_config import given_config
-from raylog.client.io_thread import shared_io_thread
-from raylog.client.network_loop import NetworkLoop
-from raylog.config.admin import ADMIN_CONFIG, admin_settings
+from raylog.config.admin import ADMIN_CONFIG
 from raylog.config.client import BOOTSTRAP_SERVERS
 from raylog.config.client_network import CLIENT_ID
-from raylog.core.errors import ErrorCode, KafkaError
-from raylog.transport.system_time import now
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -47,12 +41,12 @@ def _blocking(operation: Callable[P, Steps[T]]) -> Callable[Concatenate[AdminCli
     @wraps(operation)
     def method(self: AdminClient, /, *arguments: P.args, **options: P.kwargs) -> T:
         timeout: Any = options.get("timeout")
-        return self._wait_for(operation(*arguments, **options), timeout)
+        return self.run(operation(*arguments, **options), timeout)
 
     return method
 
 
-class AdminClient:
+class AdminClient(BlockingCalls):
     """Open from `__init__` to `close`; a context manager. Any number of threads may use it at the same time.
 
     Every method takes a `timeout` in seconds in place of default.api.timeout.ms. It raises AdminError if it has failed
@@ -66,32 +60,7 @@ class AdminClient:
 
         Without `waits_for_brokers` calls fail at once if none of bootstrap.servers can be reached. Raises ConfigError.
         """
-        given = given_config(ADMIN_CONFIG, config, settings)
-        self._core = AdminCore(
-            given.servers, admin_settings(given.configs), random.Random(), waits_for_brokers=waits_for_brokers
-        )
-        self._thread = shared_io_thread()
-        self._lock = threading.Lock()
-        """Held while the core is used."""
-        self._loop = NetworkLoop(
-            self._core.network, given.dialer, self._thread.loop, lock=self._lock, after_event=lambda: None
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connections; operations of other threads fail with ClientClosedError. Can be called twice."""
-        self._check_thread()
-        with self._lock:
-            if not self._core.close():
-                return
-        ended = threading.Event()
-        self._thread.loop.call_soon_threadsafe(self._end, ended)
-        ended.wait()
+        super().__init__(given_config(ADMIN_CONFIG, config, settings), waits_for_brokers=waits_for_brokers)
 
     create_topics = _blocking(topics.create_topics)
     delete_topics = _blocking(topics.delete_topics)
@@ -147,31 +116,6 @@ class AdminClient:
     describe_delegation_tokens = _blocking(tokens.describe_delegation_tokens)
     renew_delegation_token = _blocking(tokens.renew_delegation_token)
     expire_delegation_token = _blocking(tokens.expire_delegation_token)
-
-    # --- internals
-
-    def _wait_for(self, steps: Steps[T], timeout: float | None) -> T:
-        self._check_thread()
-        done = threading.Event()
-        operation = Operation(steps, now().monotonic_ms, self._core.timeout_ms(timeout), done.set)
-        with self._lock:
-            self._core.start(operation)
-            self._loop.poke_threadsafe()
-        try:
-            done.wait()
-        finally:
-            if not done.is_set():  # interrupted
-                with self._lock:
-                    operation.finish(None, None)
-        return operation.outcome()
-
-    def _check_thread(self) -> None:
-        if self._thread.is_current:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "a callback of a client cannot wait for an admin client")
-
-    def _end(self, ended: threading.Event) -> None:
-        self._loop.close()
-        ended.set()
 
 
 def admin_client(config: ClientConfig, *, client_id: str) -> AdminClient:

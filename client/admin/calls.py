@@ -96,12 +96,14 @@ class Call:
     routes: Mapping[Any, Route]
     name: Callable[[Any], str]
     """Names an item in an error; empty if the broker does."""
-    request: Callable[[Sequence[Any], int], Message]
-    """For these items; the broker may take so many milliseconds."""
+    request: Callable[[Sequence[Any], int], Message] | None
+    """For these items; the broker may take so many milliseconds. None: what is known of a `Leader` is the value."""
     read: Callable[[Any, Sequence[Any]], Iterable[Answer]]
     """What the response says of these items."""
     version_max: int | None = None
     batched: bool = True
+    wait_ms: int = 0
+    """How long the broker may wait before it serves the request, in addition to request.timeout.ms."""
 
 
 Steps = Generator[Call, Results, T]

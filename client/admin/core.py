@@ -8,7 +8,7 @@ has no answer by then has failed.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Generic, TypeVar, cast
@@ -27,6 +27,7 @@ from raylog.client.admin.calls import (
     about,
 )
 from raylog.client.backoff import backoff_ms
+from raylog.client.cluster_metadata import LocatedPartition
 from raylog.client.cluster_view import parse_servers
 from raylog.client.coordinators import Coordinators
 from raylog.client.errors import AdminError, ClientClosedError
@@ -164,11 +165,17 @@ class AdminCore:
     """Not thread-safe. A service of its network."""
 
     def __init__(
-        self, servers: str, settings: AdminSettings, random: Random, *, waits_for_brokers: bool = True
+        self,
+        servers: str,
+        settings: AdminSettings,
+        random: Random,
+        *,
+        waits_for_brokers: bool = True,
+        topics: Collection[str] = (),
     ) -> None:
         """Without `waits_for_brokers` operations fail once no broker of bootstrap.servers could be reached.
 
-        Raises ConfigError.
+        The metadata of `topics` is kept from one operation to the next. Raises ConfigError.
         """
         addresses = parse_servers(servers)
         self.settings = settings
@@ -176,6 +183,7 @@ class AdminCore:
         self.closed = False
         self._attempts_max = None if waits_for_brokers else len(addresses)
         self._coordinators = Coordinators(self.network)
+        self._topics = frozenset(topics)
         self._open: list[Operation[Any]] = []
         self._home: int | None = None
         """The broker that has served the last change, or the last request that any broker serves."""
@@ -231,7 +239,7 @@ class AdminCore:
             for item in operation.round.open.values()
             if isinstance(item.route, Leader)
         }
-        self.network.metadata.want_only(sorted(wanted))
+        self.network.metadata.want_only(sorted(wanted | self._topics))
 
     def _advance(self, operation: Operation[Any], now: Now) -> None:
         """Send what can be sent, and take the next steps that are possible."""
@@ -273,14 +281,24 @@ class AdminCore:
                 failed[state.route] = error
                 current.fail(item, KafkaError(error.code, about(current.call.name(item), error.message)))
             else:
-                if node_id is not None:
+                if current.call.request is None:
+                    self._locate(current, item, state.route)
+                elif node_id is not None:
                     wanted[node_id].append(item)
         for node_id, items in wanted.items():
             for together in [items] if current.call.batched else [[item] for item in items]:
                 self._ask(operation, current, node_id, together, now)
 
+    def _locate(self, current: _Round, item: Any, route: Route) -> None:
+        assert isinstance(route, Leader)
+        leader = self.network.metadata.leader(route.tp)
+        if leader is not None:
+            del current.open[item]
+            current.values[item] = LocatedPartition(leader, self.network.metadata.topics[route.tp.topic])
+
     def _ask(self, operation: Operation[Any], current: _Round, node_id: int, items: list[Any], now: Now) -> None:
-        call = current.call
+        call, make = current.call, current.call.request
+        assert make is not None  # else there is nothing to ask
         for item in items:
             state = current.open[item]
             state.asked = True
@@ -290,13 +308,14 @@ class AdminCore:
         left_ms = min(operation.deadline_ms - now.monotonic_ms, self.settings.network.request_timeout_ms)
 
         def request(version_for: VersionFor) -> Message:
-            message = call.request(items, left_ms)
+            message = make(items, left_ms)
             version = version_for(message.api.key)
             check_encoding(message, version if call.version_max is None else min(version, call.version_max))
             return message
 
         answered, failed = partial(self._answered, current, items), partial(self._failed, current, node_id, items)
-        self.network.ask(node_id, request, answered, failed, now, version_max=call.version_max)
+        timeout_ms = self.settings.network.request_timeout_ms + call.wait_ms
+        self.network.ask(node_id, request, answered, failed, now, timeout_ms=timeout_ms, version_max=call.version_max)
 
     def _node_for(self, state: _Item, now: Now) -> int | None:
         """The broker to ask; None while it is not known. Raises KafkaError."""

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from raylog.client.admin.admin_client import AdminClient
-from raylog.client.admin.topics import NewTopic
+from raylog.client.admin.partitions import OffsetSpec, list_offsets
+from raylog.client.admin.topics import NewTopic, describe_topics
 from raylog.client.audit.checking import AuditResult, Checker
 from raylog.client.audit.reports import MalformedReport, decode_report
+from raylog.client.blocking_calls import BlockingCalls, config_of
 from raylog.client.client_config import ClientConfig
-from raylog.client.cluster_client import EARLIEST_OFFSET, LATEST_OFFSET, ClusterClient
 from raylog.client.range_reader import fetch_range
 from raylog.config.admin import ADMIN_CONFIG
 from raylog.config.client import BOOTSTRAP_SERVERS
@@ -81,13 +82,10 @@ def check_audit(
 
 def _ranges(brokers: ClientConfig, topic: str, from_ms: int | None) -> list[tuple[TopicPartition, int, int]]:
     """The offsets to be read of each partition."""
-    start = EARLIEST_OFFSET if from_ms is None else max(0, from_ms - CLOCKS_MS)
-    with ClusterClient(brokers, client_id=CLIENT_ID) as client:
-        found = []
-        for number in range(client.view([topic]).partition_count(topic)):
-            tp = TopicPartition(topic, number)
-            end_offset = client.offset_for(tp, LATEST_OFFSET, committed=brokers.reads_committed)
-            start_offset = client.offset_for(tp, start)
-            if 0 <= start_offset < end_offset:
-                found.append((tp, start_offset, end_offset))
-        return found
+    start = OffsetSpec.EARLIEST if from_ms is None else max(0, from_ms - CLOCKS_MS)
+    with BlockingCalls(config_of(brokers, client_id=CLIENT_ID), waits_for_brokers=False) as calls:
+        partitions = range(len(calls.run(describe_topics(topic))[topic].partitions))
+        tps = [TopicPartition(topic, number) for number in partitions]
+        starts = calls.run(list_offsets(dict.fromkeys(tps, start)))
+        ends = calls.run(list_offsets(dict.fromkeys(tps, OffsetSpec.LATEST), read_committed=brokers.reads_committed))
+    return [(tp, starts[tp].offset, ends[tp].offset) for tp in tps if 0 <= starts[tp].offset < ends[tp].offset]

@@ -13,13 +13,16 @@ from typing import Final
 from uuid import uuid4
 
 from raylog.client.admin.groups import list_consumer_group_offsets
+from raylog.client.admin.partitions import OffsetSpec
+from raylog.client.admin.topics import describe_topics
 from raylog.client.audit.audit_topic import AUDIT_TOPIC, CLIENT_ID, create_audit_topic, properties_for
 from raylog.client.audit.counting import Counts
 from raylog.client.audit.reports import LOG, Kind, Report, encode_report
 from raylog.client.audit.stamps import read_stamp
+from raylog.client.blocking_calls import BlockingCalls, config_of
 from raylog.client.chunks.envelope import chunk_of, is_surplus
 from raylog.client.client_config import ClientConfig
-from raylog.client.cluster_client import EARLIEST_OFFSET, LATEST_OFFSET, ClusterClient
+from raylog.client.partition_calls import fetch, locate, offset_for
 from raylog.client.producer.producer import Producer
 from raylog.client.range_reader import fetch_batches
 from raylog.config.producer import PRODUCER_CONFIG
@@ -59,21 +62,21 @@ def audit_log(topic: str, brokers: ClientConfig, *, audit_topic: str = AUDIT_TOP
     create_audit_topic(brokers, audit_topic)
     given = properties_for(PRODUCER_CONFIG, brokers)
     with (
-        ClusterClient(brokers, client_id=CLIENT_ID) as client,
+        BlockingCalls(config_of(brokers, client_id=CLIENT_ID), topics=[topic]) as calls,
         Producer(given, client_id=CLIENT_ID, transactional_id=f"{GROUP}-{topic}") as producer,
     ):
         producer.init_transactions()
-        return _LogAudit(brokers, client, producer, topic, audit_topic).run()
+        return _LogAudit(brokers, calls, producer, topic, audit_topic).run()
 
 
 class _LogAudit:
     """One run."""
 
     def __init__(
-        self, brokers: ClientConfig, client: ClusterClient, producer: Producer, topic: str, audit_topic: str
+        self, brokers: ClientConfig, calls: BlockingCalls, producer: Producer, topic: str, audit_topic: str
     ) -> None:
         self._brokers = brokers
-        self._client = client
+        self._calls = calls
         self._producer = producer
         self._topic = topic
         self._audit_topic = audit_topic
@@ -83,7 +86,7 @@ class _LogAudit:
 
     def run(self) -> list[AuditedPartition]:
         until_ms = now().wall_ms
-        committed = self._client.run(list_consumer_group_offsets(GROUP))
+        committed = self._calls.run(list_consumer_group_offsets(GROUP))
         audited = {tp: each.offset for tp, each in committed.items() if each is not None}
         partitions = [self._partition(tp, audited.get(tp)) for tp in self._partitions()]
         until_ms = min([until_ms, *(self._stable_until(each.tp, each.end_offset, until_ms) for each in partitions)])
@@ -103,12 +106,12 @@ class _LogAudit:
         return partitions
 
     def _partitions(self) -> list[TopicPartition]:
-        count = self._client.view([self._topic]).partition_count(self._topic)
-        return [TopicPartition(self._topic, number) for number in range(count)]
+        described = self._calls.run(describe_topics(self._topic))
+        return [TopicPartition(self._topic, number) for number in range(len(described[self._topic].partitions))]
 
     def _partition(self, tp: TopicPartition, audited: int | None) -> AuditedPartition:
-        end_offset = self._client.offset_for(tp, LATEST_OFFSET, committed=True)
-        log_start_offset = self._client.offset_for(tp, EARLIEST_OFFSET)
+        end_offset = self._calls.run(offset_for(tp, OffsetSpec.LATEST, committed=True))
+        log_start_offset = self._calls.run(offset_for(tp, OffsetSpec.EARLIEST))
         if audited is None:
             return AuditedPartition(tp, log_start_offset, end_offset, 0)
         if audited > end_offset:
@@ -121,9 +124,10 @@ class _LogAudit:
 
     def _stable_until(self, tp: TopicPartition, end_offset: int, until_ms: int) -> int:
         """The time of the first record that is not stable, since a transaction is open."""
-        if self._client.offset_for(tp, LATEST_OFFSET) == end_offset:
+        if self._calls.run(offset_for(tp, OffsetSpec.LATEST)) == end_offset:
             return until_ms
-        batches, _ = self._client.fetch(tp, end_offset, max_bytes=1, max_wait_ms=0)
+        topic_id = self._calls.run(locate(tp)).topic.topic_id
+        batches, _ = self._calls.run(fetch(tp, topic_id, end_offset, max_bytes=1, max_wait_ms=0, committed=False))
         return max(0, parse_header(batches).base_timestamp) if batches else until_ms
 
     def _chunks(self, partition: AuditedPartition) -> Iterator[Chunk]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 from uuid import UUID
@@ -18,12 +18,14 @@ from raylog.client.admin.calls import CONTROLLER, Answer, Call, Leader, Steps, a
 from raylog.client.admin.configs import ConfigResource, ConfigResourceType
 from raylog.client.admin.core import UNKNOWN_MS_MAX, AdminCore, Operation
 from raylog.client.errors import AdminError, AuthorizationError, ClientClosedError, UnknownTopicError
+from raylog.client.partition_calls import fetch, locate
 from raylog.config.admin import AdminSettings
 from raylog.config.client_network import NetworkSettings
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.protocol.error_responses import error_response
+from raylog.protocol.fetch import FetchPartitionResponse, FetchResponse, FetchTopicResponse
 from raylog.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 from raylog.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -48,6 +50,7 @@ from raylog.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from raylog.protocol.records.isolation import READ_COMMITTED
 from raylog.protocol.registry import api_for
 from raylog.security import acl
 from raylog.security.acl import AclBinding, AclFilter, PatternType, ResourceType
@@ -63,10 +66,10 @@ SILENCE = object()
 class Bench:
     """A cluster that answers from tables and scripts, and a clock that moves when nothing else does."""
 
-    def __init__(self, *, waits_for_brokers: bool = True, servers: str = "h:1,i:2") -> None:
+    def __init__(self, *, waits_for_brokers: bool = True, servers: str = "h:1,i:2", topics: Sequence[str] = ()) -> None:
         network = NetworkSettings(request_timeout_ms=10_000, retry_backoff_ms=100, retry_backoff_ms_max=1000)
         settings = AdminSettings(network, TIMEOUT_MS)
-        self.core = AdminCore(servers, settings, NoChance(), waits_for_brokers=waits_for_brokers)
+        self.core = AdminCore(servers, settings, NoChance(), waits_for_brokers=waits_for_brokers, topics=topics)
         self.clock_ms = 1000
         self.reachable = True
         self.nodes = [1, 2, 3]
@@ -77,6 +80,8 @@ class Bench:
         self.served: list[tuple[int, Any, int]] = []
         """The broker, the request, and when it was sent; without metadata and look-ups of coordinators."""
         self.lookups = 0
+        self.request_timeout_ms = 0
+        """Of the last request to a broker."""
         self.answer: Callable[[int, Any], Any] = lambda node_id, request: SILENCE
         self._pending: list[tuple[int | None, Any, Any, Any]] = []
         self.core.network.ask = self._ask  # type: ignore[method-assign]
@@ -129,8 +134,9 @@ class Bench:
         assert spec is not None
         return spec.highest
 
-    def _ask(self, node_id: int, request: Any, on_answer: Any, on_failure: Any, now: Now, **_: Any) -> None:
+    def _ask(self, node_id: int, request: Any, on_answer: Any, on_failure: Any, now: Now, **how: Any) -> None:
         assert node_id in self.core.network.metadata.nodes
+        self.request_timeout_ms = how["timeout_ms"]
         self._pending.append((node_id, request, on_answer, on_failure))
 
     def _ask_any(self, request: Any, on_answer: Any, on_failure: Any, now: Now) -> None:
@@ -398,6 +404,53 @@ def test_a_partition_without_a_leader_is_waited_for_until_the_deadline(bench: Be
     bench.topics = {"t": [2]}
     bench.answer = lambda node, request: deleted(request)
     assert bench.run(delete_records(T0)) == {T0: 7}
+
+
+def test_a_reader_asks_once_where_its_partition_is() -> None:
+    bench = Bench(topics=["t"])
+    bench.topics = {"t": [2, 3]}
+    bench.answer = lambda node, request: FetchResponse(
+        responses=[FetchTopicResponse(partitions=[FetchPartitionResponse(partition_index=1, records=[b"ab", b"c"])])]
+    )
+    leader, topic = bench.run(locate(T1))
+    assert (leader.broker_id, topic.topic_id) == (3, UUID(int=1))
+    for _ in range(3):
+        fetched = bench.run(fetch(T1, topic.topic_id, 5, max_bytes=9, max_wait_ms=25_000, committed=True))
+        assert (bytes(fetched.batches), fetched.aborted) == (b"abc", ())
+    assert bench.asked() == [3, 3, 3]
+    assert (bench.core.network.metadata.updates, bench.clock_ms) == (1, 1000)
+    assert bench.request_timeout_ms == 10_000 + 25_000
+    request = bench.served[0][1]
+    assert (request.isolation_level, request.topics[0].partitions[0].fetch_offset) == (READ_COMMITTED, 5)
+
+
+def test_a_fetch_goes_to_the_new_leader(bench: Bench) -> None:
+    bench.topics = {"t": [2]}
+
+    def answer(node: int, request: Any) -> FetchResponse:
+        bench.topics = {"t": [3]}
+        code = ErrorCode.NONE if node == 3 else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return FetchResponse(responses=[FetchTopicResponse(partitions=[FetchPartitionResponse(error_code=code)])])
+
+    bench.answer = answer
+    fetched = bench.run(fetch(T0, UUID(int=1), 5, max_bytes=9, max_wait_ms=0, committed=False))
+    assert (bytes(fetched.batches), bench.asked()) == (b"", [2, 3])
+    bench.answer = lambda node, request: FetchResponse(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
+    error = failed(lambda: bench.run(fetch(T0, UUID(int=1), 5, max_bytes=9, max_wait_ms=0, committed=False)))
+    assert error.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_where_a_partition_is_that_has_no_leader_yet(bench: Bench) -> None:
+    bench.topics = {"t": [-1]}
+    operation = bench.start(locate(T0))
+    bench.turn()
+    assert not operation.done
+    bench.topics = {"t": [2]}
+    while not operation.done:
+        bench.clock_ms = max(bench.clock_ms, bench.core.network.next_tick_ms())
+        bench.turn()
+    assert operation.outcome().leader.broker_id == 2
+    assert failed(lambda: bench.run(locate(T1))).code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_a_topic_that_is_not_permitted_is_an_error_at_once(bench: Bench) -> None:

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Self, TypeVar
+from uuid import UUID
 
 import pytest
 
 from raylog.client import range_reader
+from raylog.client.admin.calls import Call, Results, Steps
 from raylog.client.client_config import ClientConfig
-from raylog.client.cluster_client import Fetched
+from raylog.client.cluster_metadata import LocatedPartition, TopicMetadata
+from raylog.client.cluster_view import Node
+from raylog.client.consumer.offset_lookup import OffsetAndTimestamp
+from raylog.client.partition_calls import Fetched
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
+from raylog.protocol.fetch import FetchRequest
 from raylog.protocol.records.builder import NewRecord, build_batch
+from raylog.protocol.records.isolation import READ_COMMITTED
 from raylog.protocol.records.reader import whole_batches
+
+T = TypeVar("T")
+TP = TopicPartition("t", 0)
 
 BROKERS = ClientConfig("somewhere:9092")
 
@@ -25,12 +35,12 @@ def batch(base_offset: int, count: int) -> bytes:
 
 
 class Scripted:
-    """A cluster client that answers Fetch at an offset with the bytes given for it."""
+    """A cluster that answers Fetch at an offset with the bytes given for it. It stands in for BlockingCalls."""
 
     def __init__(self, answers: Mapping[int, bytes], latest: int) -> None:
         self._answers, self._latest = answers, latest
 
-    def __call__(self, _: object, *, client_id: str) -> Self:
+    def __call__(self, _: object, **__: object) -> Self:
         return self
 
     def __enter__(self) -> Self:
@@ -38,17 +48,28 @@ class Scripted:
 
     def __exit__(self, *_: object) -> None: ...
 
-    def fetch(self, tp: TopicPartition, offset: int, *, max_bytes: int, max_wait_ms: int, committed: bool) -> Fetched:
-        assert committed
-        return Fetched(memoryview(self._answers[offset]), ())
+    def run(self, steps: Steps[T], timeout: float) -> T:
+        call = next(steps)
+        try:
+            steps.send(Results({TP: self._value(call)}, {}))
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        raise AssertionError("a further request")
 
-    def offset_for(self, tp: TopicPartition, timestamp: int, *, committed: bool) -> int:
-        assert committed
-        return self._latest
+    def _value(self, call: Call) -> Any:
+        if call.request is None:
+            return LocatedPartition(Node("", 0, "somewhere", 9092), TopicMetadata("t", UUID(int=7), ErrorCode.NONE, ()))
+        request: Any = call.request([TP], 1000)
+        assert request.isolation_level == READ_COMMITTED
+        if isinstance(request, FetchRequest):
+            assert request.topics[0].topic_id == UUID(int=7)
+            return Fetched(memoryview(self._answers[request.topics[0].partitions[0].fetch_offset]), ())
+        return OffsetAndTimestamp(self._latest, -1, 0)
 
 
 def given(monkeypatch: pytest.MonkeyPatch, answers: Mapping[int, bytes], latest: int = 99) -> None:
-    monkeypatch.setattr(range_reader, "ClusterClient", Scripted(answers, latest))
+    monkeypatch.setattr(range_reader, "BlockingCalls", Scripted(answers, latest))
 
 
 RANGE: Any = {"start_offset": 2, "end_offset": 9, "mapped": False}

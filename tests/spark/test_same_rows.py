@@ -13,13 +13,13 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 import raylog
-from raylog.client.client_config import ClientConfig
 from raylog.client.cluster_client import ClusterClient
-from raylog.client.connectors import NearestConnector, TcpConnector
+from raylog.client.network_loop import NetworkLoop
 from raylog.core.ids import TopicPartition
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.compression import Codec
 from raylog.raydp_bridge.source import read_topic
+from raylog.transport import unix
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -141,26 +141,29 @@ def by_stock_consumer(cluster: raylog.Cluster, topic: str) -> list[Row]:
     return rows
 
 
-def by_connector(
-    connect: Callable[[raylog.Cluster], Any], *, mapped: bool
-) -> Callable[[raylog.Cluster, str], list[Row]]:
+def by_transport(transport: str) -> Callable[[raylog.Cluster, str], list[Row]]:
     def read(cluster: raylog.Cluster, topic: str) -> list[Row]:
         rows = []
-        for partition in range(PARTITIONS):
-            with raylog.PartitionReader(connect(cluster), topic, partition, mapped=mapped) as reader:
-                while records := reader.read_records(max_bytes=100_000):
-                    assert reader.reads_files == mapped
-                    for offset, timestamp_ms, timestamp_type, key, value, headers in records:
-                        rows.append(Row(partition, offset, timestamp_ms, timestamp_type, key, value, headers))
+        servers, mapped = cluster.bootstrap_servers, transport == "mapped"
+        with pytest.MonkeyPatch.context() as closed:
+            if transport in ("tcp", "handle"):
+                closed.setattr(unix, "runtime_dirs", tuple)
+            if transport == "handle":
+                servers = f"ray://{cluster.name}"
+                closed.setattr(NetworkLoop, "_connect_by_network", no_path)
+            for partition in range(PARTITIONS):
+                with raylog.PartitionReader(servers, topic, partition, mapped=mapped) as reader:
+                    while records := reader.read_records(max_bytes=100_000):
+                        assert reader.reads_files == mapped
+                        for offset, timestamp_ms, timestamp_type, key, value, headers in records:
+                            rows.append(Row(partition, offset, timestamp_ms, timestamp_type, key, value, headers))
         return rows
 
     return read
 
 
-def handle_connector(cluster: raylog.Cluster) -> Any:
-    from raylog.actors.handle_connector import HandleConnector
-
-    return HandleConnector(cluster.name)
+def no_path(*_: object) -> None:
+    raise OSError("no path leads to the broker")
 
 
 def by_arrow(cluster: raylog.Cluster, topic: str) -> list[Row]:
@@ -191,10 +194,7 @@ def row_of(each: dict[str, Any]) -> Row:
 
 
 READERS = {
-    "mapped": by_connector(lambda cluster: cluster.bootstrap_servers, mapped=True),
-    "unix": by_connector(lambda cluster: NearestConnector(ClientConfig(cluster.bootstrap_servers)), mapped=False),
-    "tcp": by_connector(lambda cluster: TcpConnector(ClientConfig(cluster.bootstrap_servers)), mapped=False),
-    "handle": by_connector(handle_connector, mapped=False),
+    **{transport: by_transport(transport) for transport in ("mapped", "unix", "tcp", "handle")},
     "arrow": by_arrow,
     "dataset": by_dataset,
 }
