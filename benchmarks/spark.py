@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from benchmarks.figures import Figure, figure, progress
 from raylog.client import range_reader
 from raylog.client.client_config import ClientConfig
+from raylog.core.ids import TopicPartition
 from raylog.logstore.local_log import Chunk
 from raylog.raydp_bridge.ranges import TopicReader
 from raylog.raydp_bridge.session import spark_session
@@ -25,8 +26,11 @@ PARTITIONS = 2
 class WireReader:
     """The usual reader, with the files out of sight."""
 
-    def topic_bounds(self, brokers: ClientConfig, topic: str) -> tuple[dict[int, int], dict[int, int]]:
-        return range_reader.topic_bounds(brokers, topic)
+    def partition_counts(self, brokers: ClientConfig, topics: Sequence[str] | None) -> dict[str, int]:
+        return range_reader.partition_counts(brokers, topics)
+
+    def offsets_at(self, brokers: ClientConfig, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        return range_reader.offsets_at(brokers, timestamps)
 
     def fetch_batches(
         self, brokers: ClientConfig, topic: str, partition: int, *, start_offset: int, end_offset: int

@@ -5,13 +5,14 @@ On the leader's node the batches come from its mapped files; on other nodes, or 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from raylog.client.admin.partitions import OffsetSpec, list_offsets
 from raylog.client.admin.topics import describe_topics
 from raylog.client.blocking_calls import BlockingCalls, config_of
 from raylog.client.client_config import ClientConfig
 from raylog.client.cluster_view import Node
+from raylog.client.errors import UnknownTopicError
 from raylog.client.local_broker import open_local
 from raylog.client.partition_calls import fetch, locate, offset_for
 from raylog.core.errors import ErrorCode, KafkaError
@@ -26,23 +27,27 @@ TIMEOUT_SECONDS = 30.0
 """Of each call, with its retries."""
 
 
-def topic_bounds(brokers: ClientConfig, topic: str) -> tuple[dict[int, int], dict[int, int]]:
-    """Earliest offset of every partition, and the end of what may be read: under read_committed its last stable offset.
-
-    Raises KafkaError if the topic does not exist.
-    """
-    committed = brokers.reads_committed
+def partition_counts(brokers: ClientConfig, topics: Sequence[str] | None) -> dict[str, int]:
+    """The number of partitions of each of these topics that exists, or of all topics. Raises KafkaError."""
     given = config_of(brokers, client_id=CLIENT_ID)
-    with BlockingCalls(given, waits_for_brokers=False, topics=[topic]) as calls:
-        described = calls.run(describe_topics(topic), TIMEOUT_SECONDS)
-        partitions = [TopicPartition(topic, number) for number in range(len(described[topic].partitions))]
-        earliest, latest = (
-            calls.run(list_offsets(dict.fromkeys(partitions, spec), read_committed=committed), TIMEOUT_SECONDS)
-            for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)
-        )
-        return {tp.partition: earliest[tp].offset for tp in partitions}, {
-            tp.partition: latest[tp].offset for tp in partitions
-        }
+    with BlockingCalls(given, waits_for_brokers=False, topics=topics or ()) as calls:
+        try:
+            described = calls.run(describe_topics(topics), TIMEOUT_SECONDS)
+        except UnknownTopicError as error:
+            described = error.results
+        return {topic: len(each.partitions) for topic, each in described.items()}
+
+
+def offsets_at(brokers: ClientConfig, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """The offset of the first record of each partition at or after its timestamp (ms); -1 for none.
+
+    OffsetSpec.EARLIEST stands for the log start, LATEST for the end of what may be read: under read_committed the last
+    stable offset. Raises KafkaError if a partition does not exist.
+    """
+    given, topics = config_of(brokers, client_id=CLIENT_ID), {tp.topic for tp in timestamps}
+    with BlockingCalls(given, waits_for_brokers=False, topics=topics) as calls:
+        found = calls.run(list_offsets(timestamps, read_committed=brokers.reads_committed), TIMEOUT_SECONDS)
+        return {tp: each.offset for tp, each in found.items()}
 
 
 def fetch_batches(
@@ -58,8 +63,9 @@ def fetch_batches(
 
     The first batch may begin before it, the last may extend beyond `end_offset`. A chunk is valid until the next one is
     requested. Under read_committed the caller skips the batches of its aborted transactions. The caller verifies
-    checksums. The iterator ends at `end_offset`, even if no record has the last offsets. Raises KafkaError if the range
-    no longer exists. `mapped=False` never uses the files.
+    checksums. The iterator ends at `end_offset`, even if no record has the last offsets. Raises KafkaError:
+    OFFSET_OUT_OF_RANGE if a part of the range no longer exists, CORRUPT_MESSAGE if a chunk that was returned is no
+    longer valid. `mapped=False` never uses the files.
     """
     tp = TopicPartition(topic, partition)
     position = start_offset
@@ -101,8 +107,8 @@ def _from_files(
 ) -> Iterator[Chunk]:
     """Chunks, while the leader is on this node and admits this process.
 
-    Ends early on an error; the caller continues with Fetch. Raises KafkaError if batches that were already returned
-    have become invalid.
+    Ends early on an error; the caller continues with Fetch. Raises KafkaError(CORRUPT_MESSAGE) if batches that were
+    already returned have become invalid.
     """
     local = open_local(leader.cluster_id, leader.broker_id, user=user)
     if local is None:
@@ -118,7 +124,7 @@ def _from_files(
             yield chunk
             if not reader.accept(chunk):
                 message = f"{tp}: the log was truncated while it was read at offset {chunk.start}"
-                raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, message)
 
 
 def fetch_range(

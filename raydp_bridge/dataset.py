@@ -14,12 +14,13 @@ from ray.data.block import BlockMetadata
 from raylog.client.client_config import ClientConfig
 from raylog.protocol.records.arrow import arrow_schema, choose_columns
 from raylog.protocol.records.isolation import IsolationLevel
-from raylog.raydp_bridge.offset_ranges import EndingOffsets, OffsetRange, StartingOffsets
-from raylog.raydp_bridge.ranges import plan_topic, read_range
+from raylog.raydp_bridge.offset_ranges import OffsetRange
+from raylog.raydp_bridge.ranges import plan_read, read_range
+from raylog.raydp_bridge.read_options import EndingOffsets, ReadOptions, StartingOffsets
 
 
 def read_dataset(
-    topic: str,
+    topic: str | Sequence[str],
     *,
     bootstrap_servers: str | None = None,
     client_config: Mapping[str, Any] | None = None,
@@ -31,7 +32,7 @@ def read_dataset(
     concurrency: int | None = None,
     skip_malformed: bool = False,
 ) -> ray.data.Dataset:
-    """The records of `topic` with the columns of Spark's Kafka source (see `raylog.protocol.records.arrow`).
+    """The records of a topic, or of several, with the columns of Spark's Kafka source (`protocol.records.arrow`).
 
     `client_config` contains properties of Kafka's Java client, for listeners with TLS or a login; bootstrap.servers in
     it can stand for `bootstrap_servers`. There is one read task per partition, or more with `min_partitions`;
@@ -43,14 +44,16 @@ def read_dataset(
     KafkaError if the topic does not exist.
     """
     chosen = choose_columns(columns)
-    brokers = ClientConfig.of(bootstrap_servers, client_config, isolation_level=isolation_level)
-    plan = plan_topic(
+    options = ReadOptions.of(
         topic,
-        brokers=brokers,
         starting_offsets=starting_offsets,
         ending_offsets=ending_offsets,
+        columns=chosen,
         min_partitions=min_partitions,
+        skip_malformed=skip_malformed,
     )
+    brokers = ClientConfig.of(bootstrap_servers, client_config, isolation_level=isolation_level)
+    plan = plan_read(options, brokers)
     if not plan:
         return ray.data.from_arrow(arrow_schema(chosen).empty_table())
     source = TopicDatasource(plan, brokers, chosen, skip_malformed=skip_malformed)

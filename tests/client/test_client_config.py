@@ -15,6 +15,7 @@ from confluent_kafka import Producer
 
 import raylog
 from raylog.client import range_reader
+from raylog.client.admin.partitions import OffsetSpec
 from raylog.client.client_config import ClientConfig
 from raylog.client.cluster_client import EARLIEST_OFFSET, ClusterClient
 from raylog.client.connectors import NearestConnector
@@ -118,7 +119,10 @@ def test_readers_log_in(secure: SecureCluster) -> None:
     servers, properties = config.bootstrap_servers, dict(config.properties)
     with raylog.PartitionReader(servers, "read", 0, mapped=False, client_config=properties) as reader:
         assert [record.value for record in reader.read_records(max_wait_ms=30_000)] == [b"value"]
-    assert range_reader.topic_bounds(config, "read") == ({0: 0}, {0: 1})
+    assert range_reader.partition_counts(config, ["read", "none"]) == {"read": 1}
+    assert range_reader.offsets_at(config, {TopicPartition("read", 0): OffsetSpec.LATEST}) == {
+        TopicPartition("read", 0): 1
+    }
     read = range_reader.fetch_range(config, "read", 0, start_offset=0, end_offset=1, mapped=False)
     assert [record.value for records in read for record in records] == [b"value"]
 

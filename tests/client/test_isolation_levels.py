@@ -11,6 +11,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer
 from confluent_kafka import TopicPartition as StockPartition
 
 from raylog.client import range_reader
+from raylog.client.admin.partitions import OffsetSpec
 from raylog.client.client_config import ClientConfig
 from raylog.client.cluster_client import ClusterClient
 from raylog.client.partition_reader import PartitionReader
@@ -122,8 +123,9 @@ def by_arrow(cluster: RunningCluster, level: IsolationLevel, *, mapped: bool) ->
 
 def by_range(cluster: RunningCluster, level: IsolationLevel, *, mapped: bool) -> Rows:
     config = ClientConfig.of(cluster.bootstrap_servers, isolation_level=level)
-    earliest, latest = range_reader.topic_bounds(config, "t")
-    found = range_reader.fetch_range(config, "t", 0, start_offset=earliest[0], end_offset=latest[0], mapped=mapped)
+    tp = TopicPartition("t", 0)
+    start, end = (range_reader.offsets_at(config, {tp: at})[tp] for at in (OffsetSpec.EARLIEST, OffsetSpec.LATEST))
+    found = range_reader.fetch_range(config, "t", 0, start_offset=start, end_offset=end, mapped=mapped)
     return [(record.offset, record.value) for records in found for record in records]
 
 

@@ -11,9 +11,10 @@ from pyspark.sql.functions import spark_partition_id
 
 from raylog.client.client_config import ClientConfig
 from raylog.core.errors import ConfigError
-from raylog.core.ids import Offset
+from raylog.core.ids import Offset, TopicPartition
 from raylog.logstore.local_log import Chunk
 from raylog.protocol.records.builder import NewRecord, build_batch
+from raylog.raydp_bridge.partition_offsets import LATEST
 from raylog.raydp_bridge.ranges import TopicReader
 from raylog.raydp_bridge.source import read_topic
 
@@ -26,9 +27,15 @@ def memory_reader() -> TopicReader:
     """A topic of three partitions, made up on the spot; a local class, so that it travels to the executors by value."""
 
     class MemoryReader:
-        def topic_bounds(self, brokers: ClientConfig, topic: str) -> tuple[Mapping[int, int], Mapping[int, int]]:
-            assert (brokers.bootstrap_servers, topic) == ("nowhere:9092", "flights")
-            return {0: 5, 1: 0, 2: 0}, {0: 25, 1: 0, 2: 100}
+        def partition_counts(self, brokers: ClientConfig, topics: Sequence[str] | None) -> Mapping[str, int]:
+            assert (brokers.bootstrap_servers, topics) == ("nowhere:9092", ("flights",))
+            return {"flights": 3}
+
+        def offsets_at(
+            self, brokers: ClientConfig, timestamps: Mapping[TopicPartition, int]
+        ) -> Mapping[TopicPartition, int]:
+            bounds = {0: (5, 25), 1: (0, 0), 2: (0, 100)}
+            return {tp: bounds[tp.partition][at == LATEST] for tp, at in timestamps.items()}
 
         def fetch_batches(
             self, brokers: ClientConfig, topic: str, partition: int, *, start_offset: int, end_offset: int
@@ -108,14 +115,14 @@ def test_an_empty_range_is_an_empty_frame(spark: SparkSession) -> None:
         spark,
         "flights",
         bootstrap_servers="nowhere:9092",
-        starting_offsets={0: -1, 1: -1, 2: -1},
+        starting_offsets={0: 25, 1: 0, 2: 100},
         reader=memory_reader(),
     )
     assert frame.count() == 0
 
 
 def test_a_batch_cannot_start_at_latest(spark: SparkSession) -> None:
-    with pytest.raises(ConfigError, match="starting_offsets='latest'"):
+    with pytest.raises(ConfigError, match="starting_offsets: a starting offset cannot be latest"):
         read_topic(
             spark, "flights", bootstrap_servers="nowhere:9092", starting_offsets="latest", reader=memory_reader()
         )
