@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from raylog.actors.cluster_actors import errors_of_ended_actor, merged_from_hosts
+from raylog.actors.handle_door import calls_as_node
 from raylog.actors.names import broker_name
 from raylog.actors.waiting import wait_until_done
-from raylog.client.admin.cluster import describe_metadata_quorum
-from raylog.client.cluster_client import ClusterClient
+from raylog.client.admin.cluster import describe_cluster, describe_metadata_quorum
+from raylog.client.admin.topics import TopicDescription, describe_topics
 from raylog.core.errors import KafkaError
-from raylog.core.ids import NO_BROKER_ID
+from raylog.core.ids import NO_BROKER_ID, TopicPartition
 
 log = logging.getLogger("raylog.actors.cluster")
 RESTART_SECONDS = 600.0
@@ -59,21 +60,28 @@ def stop_node(actor: Any, node: str) -> None:
 
 def wait_until_in_sync(actor: Any, broker_id: int, secret: bytes, deadline: float) -> None:
     """Wait until all replicas of a broker that runs are in sync. Raises KafkaError(REQUEST_TIMED_OUT)."""
-    from raylog.actors.handle_connector import NodeConnector
+    with calls_as_node({broker_name(broker_id): actor}, secret, client_id="raylog-restart") as calls:
 
-    connector = NodeConnector({broker_name(broker_id): actor}, secret)
-    with ClusterClient(connector, client_id="raylog-restart") as client:
-
-        def not_in_sync() -> str:
+        def awaited() -> str:
             try:
-                view = client.view(None)
-                view.broker(broker_id)
+                if all(node.node_id != broker_id for node in calls.run(describe_cluster()).nodes):
+                    return f"broker {broker_id} is not alive"
+                waiting = not_in_sync_on(broker_id, calls.run(describe_topics()).values())
             except KafkaError as error:
                 return error.message
-            awaited = view.not_in_sync_on(broker_id)
-            return f"{len(awaited)} partition(s) are not in sync, such as {awaited[0]}" if awaited else ""
+            return f"{len(waiting)} partition(s) are not in sync, such as {waiting[0]}" if waiting else ""
 
-        wait_until_done(not_in_sync, f"broker {broker_id} was restarted", deadline)
+        wait_until_done(awaited, f"broker {broker_id} was restarted", deadline)
+
+
+def not_in_sync_on(broker_id: int, topics: Iterable[TopicDescription]) -> list[TopicPartition]:
+    """The partitions of which the broker has a replica that is not in sync, or that have no leader."""
+    return [
+        TopicPartition(topic.name, each.partition)
+        for topic in topics
+        for each in topic.partitions
+        if broker_id in each.replicas and (broker_id not in each.isr or each.leader is None)
+    ]
 
 
 def wait_until_caught_up(brokers: Mapping[str, Any], voter_id: int, secret: bytes, deadline: float) -> None:
@@ -81,15 +89,13 @@ def wait_until_caught_up(brokers: Mapping[str, Any], voter_id: int, secret: byte
 
     `brokers` are handles by their names. Raises KafkaError(REQUEST_TIMED_OUT).
     """
-    from raylog.actors.handle_connector import NodeConnector
-
     committed: int | None = None
-    with ClusterClient(NodeConnector(brokers, secret), client_id="raylog-restart") as client:
+    with calls_as_node(brokers, secret, client_id="raylog-restart") as calls:
 
         def behind() -> str:
             nonlocal committed
             try:
-                quorum = client.run(describe_metadata_quorum())
+                quorum = calls.run(describe_metadata_quorum())
             except KafkaError as error:
                 return error.message
             if quorum.leader_id == NO_BROKER_ID:

@@ -7,14 +7,21 @@ that its own SASL exchange has proved, as on a socket.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from raylog.actors.names import broker_name, namespace_of
+from raylog.client.blocking_calls import BlockingCalls, config_of
+from raylog.client.client_config import ClientConfig, Dialer
+from raylog.config.client import client_settings
 from raylog.core.errors import KafkaError
 from raylog.protocol.framing import LENGTH_BYTES
 from raylog.protocol.wire import Buffer
+from raylog.security.cluster_secret import NONCE_BYTES, SecretProver
+from raylog.security.sasl.mechanism import SaslClient
 
 
 class HandleDoor:
@@ -34,10 +41,60 @@ class HandleDoor:
         name = broker_name(self._broker_ids[host, port] if broker_id is None else broker_id)
         try:
             handle = await loop.run_in_executor(None, lambda: ray.get_actor(name, namespace=self._namespace))
-            session: str = await _answer(handle.open_session.remote())
-        except (KafkaError, ValueError, ray.exceptions.RayError) as error:
+        except (ValueError, ray.exceptions.RayError) as error:
             raise OSError(f"cannot reach the actor {name}: {error}") from error
-        return HandleTransport(handle, session, loop)
+        return await _opened(handle, name)
+
+
+class NodeDoor:
+    """To brokers by their handles, at the listener for nodes of their cluster."""
+
+    def __init__(self, brokers: Mapping[str, Any]) -> None:
+        """`brokers` are handles by their names."""
+        self._brokers = brokers
+
+    @property
+    def servers(self) -> str:
+        """What stands for bootstrap.servers: the names in place of hosts."""
+        return ",".join(f"{name}:1" for name in self._brokers)
+
+    async def open(self, host: str, port: int, broker_id: int | None) -> HandleTransport:
+        name = host if broker_id is None else broker_name(broker_id)
+        if name not in self._brokers:
+            raise OSError(f"{name} has no process")
+        return await _opened(self._brokers[name], name, internal=True)
+
+
+class NodeDialer(Dialer):
+    """Connects by a `NodeDoor` alone, and proves to be a node of the cluster, which may do everything."""
+
+    by_network = is_plain = False
+
+    def __init__(self, door: NodeDoor, secret: bytes) -> None:
+        """`secret` is that of the cluster."""
+        super().__init__(client_settings({}), door)
+        self._secret = secret
+
+    def prepare(self, host: str) -> tuple[None, SaslClient]:
+        return None, SecretProver(self._secret, os.urandom(NONCE_BYTES))
+
+
+def calls_as_node(brokers: Mapping[str, Any], secret: bytes, *, client_id: str) -> BlockingCalls:
+    """To the brokers of a cluster, whose handles are given by their names. No login is needed."""
+    door = NodeDoor(brokers)
+    given = config_of(ClientConfig(door.servers), client_id=client_id)
+    return BlockingCalls(replace(given, dialer=NodeDialer(door, secret)))
+
+
+async def _opened(handle: Any, name: str, *, internal: bool = False) -> HandleTransport:
+    """A session at a running broker. Raises OSError."""
+    import ray
+
+    try:
+        session: str = await _answer(handle.open_session.remote(internal=internal))
+    except (KafkaError, ray.exceptions.RayError) as error:
+        raise OSError(f"cannot reach the actor {name}: {error}") from error
+    return HandleTransport(handle, session, asyncio.get_running_loop())
 
 
 class HandleTransport(asyncio.Transport):

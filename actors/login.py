@@ -11,12 +11,12 @@ from raylog.actors.certificates import authority_path, make_authority
 from raylog.actors.client_files import client_properties, new_password, read_password, write_client_files
 from raylog.actors.data_dir import ClusterFiles
 from raylog.actors.given_config import ADMINISTRATOR, GivenConfig
+from raylog.actors.handle_door import calls_as_node
 from raylog.client.admin.users import (
     UserScramCredentialUpsertion,
     alter_user_scram_credentials,
     describe_user_scram_credentials,
 )
-from raylog.client.cluster_client import ClusterClient
 from raylog.core.password import Password
 from raylog.security.sasl.scram import ScramMechanism
 
@@ -70,14 +70,12 @@ def create_users(
     """
     if not passwords and login is None:
         return
-    from raylog.actors.handle_connector import NodeConnector
-
-    with ClusterClient(NodeConnector(brokers, secret), client_id="raylog-start") as client:
-        existing = client.run(describe_user_scram_credentials())
+    with calls_as_node(brokers, secret, client_id="raylog-start") as calls:
+        existing = calls.run(describe_user_scram_credentials())
         wanted = {user: password for user, password in passwords.items() if user not in existing}
         if login is not None and (login.is_new or ADMINISTRATOR not in existing):
             wanted[ADMINISTRATOR] = login.password
-        client.run(
+        calls.run(
             alter_user_scram_credentials(
                 UserScramCredentialUpsertion(user, password, mechanism)
                 for user, password in wanted.items()

@@ -81,7 +81,10 @@ def checked_properties(properties: Mapping[str, Any]) -> dict[str, str | Passwor
 
 
 class Dialer:
-    """Opens connections that are encrypted and log in as the client's properties say."""
+    """How connections are encrypted and log in, as the client's properties say."""
+
+    by_network = True
+    """Whether brokers are reached by their addresses; else by the door alone."""
 
     def __init__(self, settings: ClientSettings, door: Door | None = None) -> None:
         """Raises ConfigError."""

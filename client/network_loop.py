@@ -175,6 +175,8 @@ class NetworkLoop:
 
     async def _is_reached(self, address: Address, endpoint: LinkEndpoint, context: ssl.SSLContext | None) -> bool:
         """Connect by the network. False if there is no path to the broker."""
+        if not self._dialer.by_network:
+            return False
         try:
             async with asyncio.timeout(NETWORK_SECONDS):
                 await self._connect_by_network(address, endpoint, context)
