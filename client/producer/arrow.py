@@ -32,6 +32,15 @@ class AppendedRows(NamedTuple):
     record_count: int
 
 
+def tables_by_topic(topic: str | None, table: Table) -> list[tuple[str, Table]]:
+    """The rows of each topic: all of them for `topic`, else those of each topic in the column of that name."""
+    from raylog.protocol.records.arrow_encoding import by_topic
+
+    if topic is None:
+        return by_topic(table)
+    return [(topic, table.drop_columns(["topic"]) if "topic" in table.schema.names else table)]
+
+
 def appended_rows(batches: Sequence[ProducerBatch]) -> list[AppendedRows]:
     """Where the batches were appended. Raises the KafkaError of one that was not."""
     return [

@@ -22,7 +22,7 @@ from raylog.client.given_config import given_config
 from raylog.client.group_offsets import GroupMetadata, Offsets
 from raylog.client.network_loop import NetworkLoop
 from raylog.client.producer.accumulator import ProducerBatch
-from raylog.client.producer.arrow import AppendedRows, TableAppender, appended_rows
+from raylog.client.producer.arrow import AppendedRows, TableAppender, appended_rows, tables_by_topic
 from raylog.client.producer.core import ProducerCore
 from raylog.client.producer.delivery import OnDelivery, ProducerRecord, RecordMetadata
 from raylog.client.producer.interceptors import Interceptors, OutgoingRecord, ProducerInterceptor
@@ -267,8 +267,14 @@ class AsyncProducer:
         """`send`, and wait for the acknowledgement."""
         return await (await self.send(topic, value, key, **options))
 
-    async def send_arrow(self, topic: str, table: Table) -> AsyncTableDelivery:
+    async def send_arrow(self, topic: str | None, table: Table) -> AsyncTableDelivery:
         """As `Producer.send_arrow`; await what is returned for where the rows were appended."""
+        batches: list[ProducerBatch] = []
+        for name, rows in tables_by_topic(topic, table):
+            batches += await self._send_rows(name, rows)
+        return AsyncTableDelivery(batches, self._ends)
+
+    async def _send_rows(self, topic: str, table: Table) -> list[ProducerBatch]:
         appender: TableAppender | None = None
 
         def known() -> bool:
@@ -285,7 +291,7 @@ class AsyncProducer:
             self._poke()
             await asyncio.sleep(0)
             made.encode_next(now().wall_ms)
-        return AsyncTableDelivery(made.batches, self._ends)
+        return made.batches
 
     def metrics(self) -> dict[str, float]:
         """As `Producer.metrics`."""

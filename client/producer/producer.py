@@ -24,7 +24,7 @@ from raylog.client.group_offsets import GroupMetadata, Offsets
 from raylog.client.io_thread import shared_io_thread
 from raylog.client.network_loop import NetworkLoop
 from raylog.client.producer.accumulator import ProducerBatch
-from raylog.client.producer.arrow import AppendedRows, TableAppender, appended_rows
+from raylog.client.producer.arrow import AppendedRows, TableAppender, appended_rows, tables_by_topic
 from raylog.client.producer.core import ProducerCore
 from raylog.client.producer.delivery import OnDelivery, ProducerRecord, RecordMetadata
 from raylog.client.producer.interceptors import Interceptors, OutgoingRecord, ProducerInterceptor
@@ -299,16 +299,21 @@ class Producer:
             on_delivery=on_delivery,
         )
 
-    def send_arrow(self, topic: str, table: Table) -> TableDelivery:
+    def send_arrow(self, topic: str | None, table: Table) -> TableDelivery:
         """Have each row sent as a record. Waits for the topic's metadata and for memory, each at most max.block.ms.
 
         The columns, each of which may be missing: `key` and `value`, binary or string of any Arrow form; `timestamp`,
         milliseconds or Arrow timestamps, by default the present; `headers`, a map or a list of (name, value);
-        `partition`. Rows without a partition go to that of their key's hash, and without a key to one partition for a
-        batch. Rows for one partition keep their order. Serializers, interceptors and partitioners of the program are
-        not used. Raises KafkaError as `send`, INVALID_RECORD for the columns, UNKNOWN_TOPIC_OR_PARTITION; rows before
-        the one in error may have been sent.
+        `partition`; `topic`, which is required, and used, only without the argument `topic`. Rows without a partition
+        go to that of their key's hash, and without a key to one partition for a batch. Rows for one partition keep
+        their order. Serializers, interceptors and partitioners of the program are not used. Raises KafkaError as
+        `send`, INVALID_RECORD for the columns, UNKNOWN_TOPIC_OR_PARTITION; rows before the one in error may have been
+        sent.
         """
+        batches = [batch for name, rows in tables_by_topic(topic, table) for batch in self._send_rows(name, rows)]
+        return TableDelivery(batches, self._changed)
+
+    def _send_rows(self, topic: str, table: Table) -> list[ProducerBatch]:
         appender: TableAppender | None = None
 
         def known() -> bool:
@@ -326,7 +331,7 @@ class Producer:
                 self._until(lambda: self._core.append_table(topic, made, now()), topic)
                 self._loop.poke_threadsafe()
             made.encode_next(now().wall_ms)
-        return TableDelivery(made.batches, self._changed)
+        return made.batches
 
     def metrics(self) -> dict[str, float]:
         """What the producer has done and holds, under the names of Kafka's producer metrics; times in milliseconds."""

@@ -15,6 +15,8 @@ from raylog.protocol.records.compression import Buffer
 from raylog.protocol.records.record_encoding import Column, partitions_of
 
 COLUMNS = ("key", "value", "partition", "timestamp", "headers")
+_NO_PARTITION = -(1 << 63)
+"""In a column of partitions: null."""
 
 
 class Rows(NamedTuple):
@@ -28,7 +30,7 @@ class Rows(NamedTuple):
     timestamps: Buffer | None
     """Milliseconds, int64."""
     partitions: Buffer | None
-    """int64."""
+    """int64, _NO_PARTITION for null."""
 
 
 def rows_of(table: pa.Table | pa.RecordBatch) -> Iterator[Rows]:
@@ -47,8 +49,36 @@ def rows_of(table: pa.Table | pa.RecordBatch) -> Iterator[Rows]:
                 _bytes(columns, "value"),
                 _headers(columns.get("headers")),
                 _numbers(columns, "timestamp"),
-                _numbers(columns, "partition"),
+                _numbers(columns, "partition", null=_NO_PARTITION),
             )
+
+
+def by_topic(table: pa.Table | pa.RecordBatch) -> list[tuple[str, pa.Table]]:
+    """The rows of each topic that the column `topic` names, in the order of the table, without that column.
+
+    Raises KafkaError(INVALID_RECORD) if the column is missing, not of strings, or has nulls.
+    """
+    if isinstance(table, pa.RecordBatch):
+        table = pa.Table.from_batches([table])
+    if table.schema.names.count("topic") != 1:
+        raise _refused("a column topic is required where no topic is given")
+    topics = table.column("topic")
+    if not (pa.types.is_string(topics.type) or pa.types.is_large_string(topics.type)):
+        raise _refused(f"the column topic must be string, not {topics.type}")
+    if topics.null_count:
+        raise _refused("the column topic must not contain nulls")
+    rest = table.drop_columns(["topic"])
+    encoded = topics.combine_chunks().dictionary_encode()
+    names, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
+    if len(names) < 2:
+        return [(name, rest) for name in names]
+    order = np.argsort(codes, kind="stable")
+    ends = np.cumsum(np.bincount(codes, minlength=len(names)))
+    ordered = rest.take(pa.array(order))
+    return [
+        (name, ordered.slice(start, end - start))
+        for name, start, end in zip(names, [0, *ends[:-1].tolist()], ends.tolist(), strict=True)
+    ]
 
 
 def column_of(array: pa.Array) -> Column | None:
@@ -80,6 +110,9 @@ def by_partition(
     """
     if rows.partitions is not None:
         chosen = np.frombuffer(rows.partitions, np.int64)
+        unset = chosen == _NO_PARTITION
+        if unset.any():
+            chosen = np.where(unset, _hashed(rows, partition_count, choose), chosen)
         lowest, highest = int(chosen.min()), int(chosen.max())
         if lowest < 0 or highest >= partition_count:
             wrong = lowest if lowest < 0 else highest
@@ -88,9 +121,7 @@ def by_partition(
     elif rows.keys is None:
         return [(None, rows.row_count, None)]
     else:
-        chosen = np.empty(rows.row_count, np.int64)
-        partitions_of(rows.keys, rows.row_count, partition_count, chosen.data)
-        chosen[chosen < 0] = choose()
+        chosen = _hashed(rows, partition_count, choose)
     order = np.argsort(chosen, kind="stable").astype(np.int64)
     ordered = chosen[order]
     starts = [0, *(np.flatnonzero(np.diff(ordered)) + 1).tolist(), rows.row_count]
@@ -98,6 +129,16 @@ def by_partition(
     for start, end in pairwise(starts):
         found.append((int(ordered[start]), end - start, order[start:end].data))
     return found
+
+
+def _hashed(rows: Rows, partition_count: int, choose: Callable[[], int]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The partition of each row by its key."""
+    chosen = np.full(rows.row_count, -1, np.int64)
+    if rows.keys is not None:
+        partitions_of(rows.keys, rows.row_count, partition_count, chosen.data)
+    if (chosen < 0).any():
+        chosen[chosen < 0] = choose()
+    return chosen
 
 
 def _bytes(columns: dict[str, pa.Array], name: str) -> Column | None:
@@ -116,17 +157,20 @@ def _bytes(columns: dict[str, pa.Array], name: str) -> Column | None:
     return column_of(array)
 
 
-def _numbers(columns: dict[str, pa.Array], name: str) -> Buffer | None:
+def _numbers(columns: dict[str, pa.Array], name: str, *, null: int | None = None) -> Buffer | None:
+    """`null` stands for a null, which is refused without it."""
     array = columns.get(name)
     if array is None:
         return None
-    if array.null_count:
+    if null is not None and array.null_count == len(array):
+        return None
+    if array.null_count and null is None:
         raise _refused(f"the column {name} must not contain nulls")
     if pa.types.is_timestamp(array.type):
         array = array.cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
     if not pa.types.is_integer(array.type):
         raise _refused(f"the column {name} must contain integers, not {array.type}")
-    return int64_of(array)
+    return int64_of(array.cast(pa.int64()).fill_null(null) if array.null_count else array)
 
 
 def _headers(array: pa.Array | None) -> Column | None:

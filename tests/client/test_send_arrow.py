@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from tests.client.test_producer import code_of, faces
 TYPES = (pa.binary(), pa.large_binary(), pa.string(), pa.large_string(), pa.binary(3))
 
 
-def sent(face: Face, topic: str, table: Any) -> list[AppendedRows]:
+def sent(face: Face, topic: str | None, table: Any) -> list[AppendedRows]:
     found: list[AppendedRows] = face.call("send_arrow_and_wait", topic, table)
     return found
 
@@ -82,6 +83,44 @@ def test_partitions(target: Target, make: Callable[..., Face]) -> None:
 
 
 @faces
+def test_rows_that_leave_the_partition_to_their_key(target: Target, make: Callable[..., Face]) -> None:
+    topic = target.new_topic(partitions=3)
+    keys = [b"k%d" % row for row in range(30)]
+    chosen = [row % 3 if row % 2 else None for row in range(30)]
+    face = make(**target.settings())
+    sent(face, topic, pa.table({"key": keys, "partition": pa.array(chosen, pa.int32())}))
+    expected = [partition_for_key(key, 3) if each is None else each for key, each in zip(keys, chosen, strict=True)]
+    for partition in range(3):
+        of_it = [key for key, each in zip(keys, expected, strict=True) if each == partition]
+        assert [message.key() for message in target.read(topic, len(of_it), partition)] == of_it
+    appended = sent(face, topic, pa.table({"value": [b"a", b"b"], "partition": pa.array([None, None], pa.int32())}))
+    assert sum(each.record_count for each in appended) == 2
+
+
+@faces
+def test_topics_by_a_column(target: Target, make: Callable[..., Face]) -> None:
+    topics = [target.new_topic(), target.new_topic()]
+    face = make(**target.settings())
+    table = pa.table(
+        {"value": [b"%d" % row for row in range(100)], "topic": [topics[row * 7 % 2] for row in range(100)]}
+    )
+    halves = pa.concat_tables([table.slice(0, 31), table.slice(31)])
+    assert {(each.topic, each.record_count) for each in sent(face, None, halves)} == {(each, 50) for each in topics}
+    for number, topic in enumerate(topics):
+        expected = [b"%d" % row for row in range(100) if row * 7 % 2 == number]
+        assert [message.value() for message in target.read(topic, 50)] == expected
+    (appended,) = sent(face, topics[0], table.slice(0, 3).to_batches()[0])
+    assert (appended.topic, appended.record_count) == (topics[0], 3), "the argument goes before the column"
+    assert sent(face, None, table.slice(0, 0)) == []
+    for wrong, reason in (
+        (pa.table({"value": [b"x"]}), "a column topic is required where no topic is given"),
+        (pa.table({"value": [b"x"], "topic": [1]}), "the column topic must be string, not int64"),
+        (pa.table({"topic": ["x", None]}), "the column topic must not contain nulls"),
+    ):
+        assert code_of(partial(sent, face, None, wrong)) == ("KafkaError INVALID_RECORD", reason)
+
+
+@faces
 def test_more_rows_than_memory(target: Target, make: Callable[..., Face]) -> None:
     topic = target.new_topic()
     face = make(**target.settings(), batch_size=5000, buffer_memory=20_000)
@@ -116,7 +155,7 @@ def test_bad_use(target: Target, make: Callable[..., Face]) -> None:
 
     assert refused(values=[b"x"])[1].startswith("the columns must be some of key, value, partition, timestamp, headers")
     assert refused(value=[1]) == ("KafkaError INVALID_RECORD", "the column value must be binary or string, not int64")
-    assert refused(value=[b""], partition=[None])[0] == "KafkaError INVALID_RECORD"
+    assert refused(value=[b""], timestamp=pa.array([None], pa.int64()))[0] == "KafkaError INVALID_RECORD"
     assert refused(value=[b""], timestamp=["now"])[0] == "KafkaError INVALID_RECORD"
     wrong = pa.array([[(1, b"")]], pa.map_(pa.int32(), pa.binary()))
     assert refused(value=[b""], headers=wrong)[0] == "KafkaError INVALID_RECORD"
