@@ -1,0 +1,73 @@
+"""(shell) Where a sink writes, and the producers of its tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from raylog.client.client_config import ClientConfig, checked_properties
+from raylog.client.given_config import given_config
+from raylog.client.producer.producer import Producer
+from raylog.config.producer import (
+    BATCH_SIZE,
+    ENABLE_IDEMPOTENCE,
+    PRODUCER_CONFIG,
+    TRANSACTIONAL_ID,
+    producer_settings,
+)
+from raylog.core.errors import ConfigError
+from raylog.core.password import Password
+
+_DEFAULTS: Final = {ENABLE_IDEMPOTENCE.name: "true", BATCH_SIZE.name: "1000000"}
+"""Rows come many at a time: batches need not be small to be sent soon."""
+CLOSE_SECONDS: Final = 10.0
+"""How long a task that has failed waits for the abort of its transaction. Its next attempt aborts it otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkTarget:
+    """Sent to the tasks. Passwords are never shown."""
+
+    topic: str | None
+    """None: the rows name it."""
+    brokers: ClientConfig
+    producer_config: Mapping[str, str | Password]
+
+    @classmethod
+    def of(
+        cls,
+        topic: str | None,
+        *,
+        bootstrap_servers: str | None,
+        client_config: Mapping[str, Any] | None,
+        producer_config: Mapping[str, Any] | None,
+    ) -> SinkTarget:
+        """`producer_config` has Kafka's keys of a producer, with dots or underscores. Raises ConfigError."""
+        if topic is not None and not topic:
+            raise ConfigError("topic='': must be the name of a topic")
+        brokers = ClientConfig.of(bootstrap_servers, client_config)
+        given = {name.replace("_", "."): value for name, value in (producer_config or {}).items()}
+        if TRANSACTIONAL_ID.name in given:
+            raise ConfigError(f"{TRANSACTIONAL_ID.name}: is chosen by the sink")
+        shared = {name: value for name, value in brokers.properties.items() if name in PRODUCER_CONFIG.keys}
+        target = cls(topic, brokers, {**_DEFAULTS, **shared, **checked_properties(given)})
+        for transactional_id in (None, "any"):
+            producer_settings(given_config(PRODUCER_CONFIG, target._config(transactional_id), {}).configs)
+        return target
+
+    def _config(self, transactional_id: str | None) -> dict[str, Any]:
+        own = {} if transactional_id is None else {TRANSACTIONAL_ID.name: transactional_id}
+        return {**self.producer_config, "bootstrap.servers": self.brokers.bootstrap_servers, **own}
+
+    @contextmanager
+    def producer(self, transactional_id: str | None = None) -> Iterator[Producer]:
+        """Closed at the end; after an error without waiting for long, and with its transaction aborted."""
+        producer = Producer(self._config(transactional_id))
+        try:
+            yield producer
+        except BaseException:
+            producer.close(CLOSE_SECONDS)
+            raise
+        producer.close()

@@ -1,0 +1,92 @@
+"""The rows of a task become records, each at least once, or the task fails with the error of the broker."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from raylog.core.errors import ConfigError, ErrorCode, KafkaError
+from raylog.raydp_bridge.sinks.target import SinkTarget
+from raylog.raydp_bridge.sinks.task_writer import write_at_least_once
+from tests.client.served import Served, serve
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serve(tmp_path_factory.mktemp("served")) as served:
+        yield served
+
+
+def target(served: Served, topic: str | None, **producer_config: Any) -> SinkTarget:
+    return SinkTarget.of(
+        topic, bootstrap_servers=served.plain, client_config=None, producer_config=producer_config or None
+    )
+
+
+def test_every_column_arrives(served: Served) -> None:
+    one, two = served.new_topic(partitions=2), served.new_topic()
+    headers = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    batch = pa.record_batch(
+        {
+            "key": ["a", None, "c"],
+            "value": pa.array([b"1", b"2", None], pa.binary()),
+            "topic": [one, one, two],
+            "partition": pa.array([1, 0, None], pa.int32()),
+            "headers": pa.array([[{"key": "h", "value": b"\x00"}], None, []], headers),
+        }
+    )
+    assert write_at_least_once([batch], target(served, None)) == {one: 2, two: 1}
+    (first,) = served.read(one, 1, 1)
+    assert (first.key(), first.value(), first.headers()) == (b"a", b"1", [("h", b"\x00")])
+    (second,) = served.read(one, 1, 0)
+    assert (second.key(), second.value(), second.headers()) == (None, b"2", None)
+    (third,) = served.read(two, 1)
+    assert (third.key(), third.value()) == (b"c", None)
+
+
+def test_many_rows_in_small_batches(served: Served) -> None:
+    topic = served.new_topic()
+    batches = [pa.record_batch({"value": [b"%d/%d" % (number, row) for row in range(100)]}) for number in range(200)]
+    sent = write_at_least_once(iter(batches), pickle.loads(pickle.dumps(target(served, topic, compression_type="lz4"))))
+    assert sent == {topic: 20_000}
+    values = [message.value() for message in served.read(topic, 20_000)]
+    assert values == [b"%d/%d" % (number, row) for number in range(200) for row in range(100)]
+    assert write_at_least_once([], target(served, topic)) == {}
+
+
+def test_a_record_that_is_refused_fails_the_task(served: Served) -> None:
+    topic = served.new_topic(max_message_bytes="1000")
+    with pytest.raises(KafkaError) as raised:
+        write_at_least_once([pa.record_batch({"value": [b"x" * 2000]})], target(served, topic))
+    assert raised.value.code is ErrorCode.MESSAGE_TOO_LARGE
+    with pytest.raises(KafkaError, match="null topic present in the data"):
+        write_at_least_once(
+            [pa.record_batch({"value": ["x"], "topic": pa.nulls(1, pa.string())})], target(served, None)
+        )
+    with pytest.raises(KafkaError) as raised:
+        nowhere = target(served, "no-such-topic", max_block_ms=500)
+        write_at_least_once([pa.record_batch({"value": [b"x"]})], nowhere)
+    assert raised.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"acks": "0"}, "enable.idempotence=true: requires acks=all"),
+        ({"transactional.id": "mine"}, "transactional.id: is chosen by the sink"),
+        ({"compression_type": "rar"}, "compression.type='rar'"),
+        ({"no.such.key": 1}, "no.such.key"),
+    ],
+)
+def test_wrong_options_are_refused_before_a_task_starts(served: Served, config: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        target(served, "t", **config)
+    assert message in raised.value.message
+    with pytest.raises(ConfigError, match=r"bootstrap\.servers"):
+        SinkTarget.of("t", bootstrap_servers=None, client_config=None, producer_config=None)
+    with pytest.raises(ConfigError, match="topic=''"):
+        target(served, "")
