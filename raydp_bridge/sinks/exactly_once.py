@@ -126,8 +126,8 @@ def decide(sink: SinkId, task: int, recorded: TaskRows | None, wanted: TaskRows)
         )
     if recorded.batch_id > wanted.batch_id:
         raise BatchRefused(
-            f"batch {wanted.batch_id}: {where} has batch {recorded.batch_id}, a later one. The checkpoint is an old copy,"
-            " or this is an attempt that was replaced long ago"
+            f"batch {wanted.batch_id}: {where} has batch {recorded.batch_id}, a later one. The checkpoint is an old"
+            " copy, or this is an attempt that was replaced long ago"
         )
     if recorded.batch_id < wanted.batch_id - 1:
         raise BatchRefused(

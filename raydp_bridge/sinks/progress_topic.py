@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from time import monotonic
 from typing import Any, Final
 
@@ -9,7 +10,6 @@ from raylog.client.admin.admin_client import AdminClient
 from raylog.client.admin.configs import ConfigResource, ConfigResourceType
 from raylog.client.admin.topics import BROKER_DEFAULT, NewTopic
 from raylog.client.client_config import ClientConfig
-from raylog.client.cluster_client import LATEST_OFFSET, ClusterClient
 from raylog.client.errors import AdminError, UnknownTopicError
 from raylog.client.partition_reader import PartitionReader
 from raylog.config.admin import ADMIN_CONFIG
@@ -17,7 +17,6 @@ from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.raydp_bridge.sinks.exactly_once import SinkId, TaskRows, check_tasks, decide_without_record
 
-CLIENT_ID: Final = "raylog-sink"
 READ_SECONDS: Final = 60.0
 FIRST_WINDOW: Final = 16
 """Offsets at the end of a partition in which its last record is searched first; a transaction has two of them."""
@@ -82,17 +81,13 @@ def last_record(brokers: ClientConfig, topic: str, task: int) -> TaskRows | None
     too long; BatchRefused for a record of something else.
     """
     tp = TopicPartition(topic, task)
-    with (
-        ClusterClient(brokers, client_id=CLIENT_ID) as client,
-        PartitionReader(
-            brokers.bootstrap_servers,
-            topic,
-            task,
-            isolation_level="read_committed",
-            client_config=brokers.properties,
-        ) as reader,
-    ):
-        earliest, end = reader.position, client.offset_for(tp, LATEST_OFFSET)
+    open_reader = partial(
+        PartitionReader, brokers.bootstrap_servers, topic, task, client_config=brokers.properties, mapped=False
+    )
+    with open_reader(offset="latest", isolation_level="read_uncommitted") as reader:
+        end = reader.position
+    with open_reader(offset="earliest", isolation_level="read_committed") as reader:
+        earliest = reader.position
         window = FIRST_WINDOW
         while True:
             start = max(earliest, end - window)

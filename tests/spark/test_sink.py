@@ -113,5 +113,5 @@ def test_speculation_is_refused(spark: SparkSession, served: Served, monkeypatch
     sink = ExactlyOnceSink("t", bootstrap_servers=served.plain)
     conf = spark.sparkContext.getConf().set("spark.speculation", "true")
     monkeypatch.setattr(type(spark.sparkContext), "getConf", lambda _: conf)
-    with pytest.raises(ConfigError, match="spark.speculation=true: must be false"):
+    with pytest.raises(ConfigError, match=r"spark\.speculation=true: must be false"):
         sink.write(spark.range(1).select(expr("'x' AS value")), 0, query_id="q")

@@ -195,7 +195,7 @@ class Attempt:
 
 
 class Interleavings(RuleBasedStateMachine):
-    """The driver starts attempts of the current batch, as often as it likes, and the next batch when all have succeeded.
+    """The driver starts attempts of the current batch, and the next batch when all of its tasks are done.
 
     It may forget which have succeeded, as when it is killed. Attempts stop anywhere, for good or for a while.
     """

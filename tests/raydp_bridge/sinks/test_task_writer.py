@@ -67,8 +67,8 @@ def test_a_record_that_is_refused_fails_the_task(served: Served) -> None:
         write_at_least_once(
             [pa.record_batch({"value": ["x"], "topic": pa.nulls(1, pa.string())})], target(served, None)
         )
+    nowhere = target(served, "no-such-topic", max_block_ms=500)
     with pytest.raises(KafkaError) as raised:
-        nowhere = target(served, "no-such-topic", max_block_ms=500)
         write_at_least_once([pa.record_batch({"value": [b"x"]})], nowhere)
     assert raised.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
