@@ -12,7 +12,7 @@ from ray.data import Datasource, ReadTask
 from ray.data.block import BlockMetadata
 
 from raylog.client.client_config import ClientConfig
-from raylog.protocol.records.arrow import arrow_schema, choose_columns
+from raylog.protocol.records.arrow import arrow_schema
 from raylog.protocol.records.isolation import IsolationLevel
 from raylog.raydp_bridge.offset_ranges import OffsetRange
 from raylog.raydp_bridge.ranges import plan_read, read_range
@@ -43,35 +43,39 @@ def read_dataset(
     it is skipped, and a warning in the log of the task names its offsets. Raises ConfigError for invalid options, and
     KafkaError if the topic does not exist.
     """
-    chosen = choose_columns(columns)
     options = ReadOptions.of(
         topic,
         starting_offsets=starting_offsets,
         ending_offsets=ending_offsets,
-        columns=chosen,
+        columns=columns,
         min_partitions=min_partitions,
         skip_malformed=skip_malformed,
     )
     brokers = ClientConfig.of(bootstrap_servers, client_config, isolation_level=isolation_level)
-    plan = plan_read(options, brokers)
-    if not plan:
-        return ray.data.from_arrow(arrow_schema(chosen).empty_table())
-    source = TopicDatasource(plan, brokers, chosen, skip_malformed=skip_malformed)
-    dataset: ray.data.Dataset = ray.data.read_datasource(source, override_num_blocks=len(plan), concurrency=concurrency)
+    return dataset_of(plan_read(options, brokers), brokers, options, concurrency=concurrency)
+
+
+def dataset_of(
+    ranges: Sequence[OffsetRange], brokers: ClientConfig, options: ReadOptions, *, concurrency: int | None
+) -> ray.data.Dataset:
+    """The rows of the ranges, each of which is read by a task."""
+    if not ranges:
+        return ray.data.from_arrow(arrow_schema(options.columns).empty_table())
+    source = TopicDatasource(ranges, brokers, options)
+    dataset: ray.data.Dataset = ray.data.read_datasource(
+        source, override_num_blocks=len(ranges), concurrency=concurrency
+    )
     return dataset
 
 
 class TopicDatasource(Datasource):
     """The offset ranges of one plan."""
 
-    def __init__(
-        self, plan: Sequence[OffsetRange], brokers: ClientConfig, columns: Sequence[str], *, skip_malformed: bool
-    ) -> None:
+    def __init__(self, plan: Sequence[OffsetRange], brokers: ClientConfig, options: ReadOptions) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._skip_malformed = skip_malformed
         self._plan = plan
         self._brokers = brokers
-        self._columns = columns
+        self._options = options
 
     def get_name(self) -> str:
         return "raylog"
@@ -83,10 +87,10 @@ class TopicDatasource(Datasource):
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[ReadTask]:
         del parallelism, data_context  # the plan determines the number of tasks
-        schema = arrow_schema(self._columns)
+        schema = arrow_schema(self._options.columns)
         return [
             ReadTask(
-                partial(_read, each, self._brokers, self._columns, skip_malformed=self._skip_malformed),
+                partial(_read, each, self._brokers, self._options),
                 BlockMetadata(num_rows=None, size_bytes=None, exec_stats=None),
                 schema=schema,
                 per_task_row_limit=per_task_row_limit,
@@ -95,8 +99,12 @@ class TopicDatasource(Datasource):
         ]
 
 
-def _read(
-    each: OffsetRange, brokers: ClientConfig, columns: Sequence[str], *, skip_malformed: bool
-) -> Iterator[pa.Table]:
-    for batch in read_range(each, brokers, columns, skip_malformed=skip_malformed):
+def _read(each: OffsetRange, brokers: ClientConfig, options: ReadOptions) -> Iterator[pa.Table]:
+    for batch in read_range(
+        each,
+        brokers,
+        options.columns,
+        skip_malformed=options.skip_malformed,
+        fail_on_data_loss=options.fail_on_data_loss,
+    ):
         yield pa.Table.from_batches([batch])

@@ -167,21 +167,22 @@ class ReadOptions:
         *,
         starting_offsets: StartingOffsets,
         ending_offsets: EndingOffsets,
-        columns: tuple[str, ...],
+        columns: Sequence[str] | None,
         min_partitions: int | None,
         skip_malformed: bool,
         fail_on_data_loss: bool = True,
+        streaming: bool = False,
     ) -> ReadOptions:
-        """Of a batch query, given in Python. Raises ConfigError."""
+        """Given in Python. Raises ConfigError."""
         subscription = subscribed(topic)
         starting = _position("starting_offsets", starting_offsets, subscription.topics)
         ending = _position("ending_offsets", ending_offsets, subscription.topics)
-        check_positions(starting, ending, streaming=False)
+        check_positions(starting, ending, streaming=streaming)
         return cls(
             subscription,
             starting,
             ending,
-            columns=columns,
+            columns=choose_columns(columns),
             min_partitions=check_min_partitions(min_partitions),
             skip_malformed=skip_malformed,
             fail_on_data_loss=fail_on_data_loss,

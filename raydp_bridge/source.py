@@ -10,7 +10,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from raylog.client import range_reader
 from raylog.client.client_config import ClientConfig
-from raylog.protocol.records.arrow import choose_columns
 from raylog.protocol.records.isolation import IsolationLevel
 from raylog.raydp_bridge.arrow import spark_schema
 from raylog.raydp_bridge.offset_ranges import OffsetRange
@@ -60,7 +59,7 @@ def read_topic(
         topic,
         starting_offsets=starting_offsets,
         ending_offsets=ending_offsets,
-        columns=choose_columns(columns),
+        columns=columns,
         min_partitions=min_partitions,
         skip_malformed=skip_malformed,
         fail_on_data_loss=fail_on_data_loss,

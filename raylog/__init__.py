@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from raylog.actors.process import Pool, Progress, process
     from raylog.client.topic_table import TopicTable, read_table
     from raylog.raydp_bridge.dataset import read_dataset
+    from raylog.raydp_bridge.dataset_stream import DatasetBatch, DatasetStream, stream_datasets
 
 __all__ = [
     "AbortableError",
@@ -85,6 +86,8 @@ __all__ = [
     "ConsumerAudit",
     "ConsumerInterceptor",
     "ConsumerRecord",
+    "DatasetBatch",
+    "DatasetStream",
     "ErrorCode",
     "FencedError",
     "GroupMetadata",
@@ -113,6 +116,7 @@ __all__ = [
     "read_dataset",
     "read_table",
     "start",
+    "stream_datasets",
 ]
 
 bootstrap.resolvers["ray"] = find_cluster
@@ -123,6 +127,10 @@ def __getattr__(name: str) -> Any:
         from raylog.raydp_bridge.dataset import read_dataset
 
         return read_dataset
+    if name in ("DatasetBatch", "DatasetStream", "stream_datasets"):
+        from raylog.raydp_bridge import dataset_stream
+
+        return getattr(dataset_stream, name)
     if name in ("Pool", "Progress", "process"):
         from raylog.actors import process as pools
 

@@ -18,6 +18,7 @@ from uuid import uuid4
 from raylog.client.chunks.fsspec_store import store_for
 from raylog.client.chunks.references import ValueStore, stored_record
 from raylog.client.chunks.splitting import MessageOutcome, OutgoingMessage
+from raylog.client.client_config import ClientConfig
 from raylog.client.errors import ClientClosedError
 from raylog.client.given_config import given_config
 from raylog.client.group_offsets import GroupMetadata, Offsets
@@ -31,6 +32,7 @@ from raylog.client.producer.interceptors import Interceptors, OutgoingRecord, Pr
 from raylog.client.producer.partitioners import Partition
 from raylog.client.producer.serialization import Headers, Serializer, Serializers
 from raylog.client.producer.transactions import Operation
+from raylog.config.client import BOOTSTRAP_SERVERS
 from raylog.config.producer import PRODUCER_CONFIG, producer_settings
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
@@ -519,3 +521,12 @@ def call_callbacks(batch: ProducerBatch) -> None:
             log.exception("error in a delivery callback", extra={"tp": str(batch.tp)})
     batch.callbacks.clear()
     batch.mark_delivered()
+
+
+def producer_of(config: ClientConfig, **settings: Any) -> Producer:
+    """A producer for the cluster of these properties; those that a producer does not have are ignored.
+
+    `settings` are keys with underscores in place of dots. Raises ConfigError.
+    """
+    properties = {name: value for name, value in config.properties.items() if name in PRODUCER_CONFIG.keys}
+    return Producer({**properties, BOOTSTRAP_SERVERS.name: config.bootstrap_servers}, **settings)

@@ -1,0 +1,220 @@
+"""(shell) Topics as a sequence of bounded Ray Datasets, whose offsets a consumer group keeps (see `group_plan`)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Self
+
+import ray.data
+
+from raylog.client.admin.admin_client import admin_client
+from raylog.client.client_config import ClientConfig
+from raylog.client.errors import AbortableError, ClientClosedError
+from raylog.client.group_offsets import OffsetAndMetadata
+from raylog.client.producer.producer import Producer, producer_of
+from raylog.core.errors import ConfigError, ErrorCode, KafkaError
+from raylog.core.ids import TopicPartition
+from raylog.protocol.records.isolation import IsolationLevel
+from raylog.raydp_bridge.dataset import dataset_of
+from raylog.raydp_bridge.group_plan import BatchPlan, GroupProgress, next_plan
+from raylog.raydp_bridge.offset_ranges import OffsetRange, Resolved, plan_ranges
+from raylog.raydp_bridge.ranges import bounds_of, offsets_of, report_losses
+from raylog.raydp_bridge.read_options import Limits, ReadOptions, StartingOffsets
+
+CLIENT_ID = "raylog-dataset-stream"
+POLL_INTERVAL_MS = 500.0
+
+
+class DatasetBatch:
+    """A bounded part of the topics. The batch with the same number has the same offsets, however often it is read."""
+
+    def __init__(
+        self, plan: BatchPlan, ranges: Sequence[OffsetRange], dataset: ray.data.Dataset, commit: Callable[[], None]
+    ) -> None:
+        self.batch_id = plan.batch_id
+        """0, 1, 2, ... in the group."""
+        self.ranges = tuple(ranges)
+        """The offsets, one range for each read task."""
+        self.dataset = dataset
+        self._commit = commit
+
+    def commit(self) -> None:
+        """The batch is done: the group continues behind it. Raises KafkaError, FencedError if another stream of the
+        group was opened since: then that one has the batch."""
+        self._commit()
+
+
+class DatasetStream:
+    """Bounded Datasets, one after the other; an iterator and a context manager. See `stream_datasets`."""
+
+    def __init__(
+        self,
+        options: ReadOptions,
+        brokers: ClientConfig,
+        group_id: str,
+        *,
+        stop_at_latest: bool,
+        poll_interval_ms: float,
+        concurrency: int | None,
+    ) -> None:
+        self._options = options
+        self._brokers = brokers
+        self._group_id = group_id
+        self._stop_at_latest = stop_at_latest
+        self._poll_interval_ms = poll_interval_ms
+        self._concurrency = concurrency
+        self._fixed: Mapping[TopicPartition, int] | None = None
+        """With `stop_at_latest`, where the stream ends."""
+        self._open: DatasetBatch | None = None
+        """The batch that was returned and is not committed."""
+        self._closed = threading.Event()
+        self._producer: Producer | None = None
+        self._stored: dict[TopicPartition, OffsetAndMetadata] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> DatasetBatch:
+        """The next batch; waits until there are records. Raises KafkaError.
+
+        It ends after `close`, which another thread may call, and with `stop_at_latest` where the topics ended first.
+        """
+        if self._open is not None:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"batch {self._open.batch_id}: must be committed before the next"
+            )
+        while not self._closed.is_set():
+            if (plan := self._next_plan()) is not None:
+                ranges = plan_ranges(plan.starts, plan.ends, min_partitions=self._options.min_partitions)
+                dataset = dataset_of(ranges, self._brokers, self._options, concurrency=self._concurrency)
+                self._open = DatasetBatch(plan, ranges, dataset, partial(self._done, plan))
+                return self._open
+            if self._stop_at_latest:
+                break
+            self._closed.wait(self._poll_interval_ms / 1000)
+        raise StopIteration
+
+    def close(self) -> None:
+        """A batch that is not committed is returned again by the next stream of the group."""
+        self._closed.set()
+        if self._producer is not None:
+            self._producer.close()
+
+    def _next_plan(self) -> BatchPlan | None:
+        """The plan of the next batch, which is committed; None if there is nothing to read now."""
+        progress = self._progress()
+        if progress.pending is not None:
+            return progress.pending
+        options = self._options
+        bounds = bounds_of(options.subscription, self._brokers, all_exist=not progress.positions)
+        first = Resolved({}) if progress.positions else offsets_of(options.starting, bounds, self._brokers)
+        if self._stop_at_latest:
+            self._fixed = self._fixed or bounds.latest
+            bounds = replace(
+                bounds, latest={tp: min(end, self._fixed[tp]) for tp, end in bounds.latest.items() if tp in self._fixed}
+            )
+        plan, losses = next_plan(progress, first, bounds, options.limits)
+        report_losses(losses, fail=options.fail_on_data_loss)
+        self._commit(plan.announced(self._stored))
+        return None if plan.is_empty else plan
+
+    def _progress(self) -> GroupProgress:
+        """That of the group. A stream that is opened ends the transaction of the one before, and fences it."""
+        if self._producer is None:
+            transactional_id = f"raylog-datasets-{self._group_id}"
+            producer = producer_of(self._brokers, client_id=CLIENT_ID, transactional_id=transactional_id)
+            producer.init_transactions()
+            self._producer = producer
+            with admin_client(self._brokers, client_id=CLIENT_ID) as admin:
+                found = admin.list_consumer_group_offsets(self._group_id, require_stable=True)
+            self._stored = {tp: each for tp, each in found.items() if each is not None}
+        return GroupProgress.read(self._stored)
+
+    def _done(self, plan: BatchPlan) -> None:
+        if self._open is None or self._open.batch_id != plan.batch_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"batch {plan.batch_id}: is committed already")
+        self._commit(plan.done())
+        self._open = None
+
+    def _commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        if self._closed.is_set() or self._producer is None:
+            raise ClientClosedError("the stream is closed")
+        if not offsets:
+            return
+        self._producer.begin_transaction()
+        try:
+            self._producer.send_offsets_to_transaction(offsets, self._group_id)
+            self._producer.commit_transaction()
+        except AbortableError:
+            self._producer.abort_transaction()
+            raise
+        self._stored.update(offsets)
+
+
+def stream_datasets(
+    topic: str | Sequence[str],
+    *,
+    group_id: str,
+    bootstrap_servers: str | None = None,
+    client_config: Mapping[str, Any] | None = None,
+    starting_offsets: StartingOffsets = "earliest",
+    max_offsets_per_batch: int | None = None,
+    stop_at_latest: bool = False,
+    poll_interval_ms: float = POLL_INTERVAL_MS,
+    columns: Sequence[str] | None = None,
+    isolation_level: IsolationLevel | None = None,
+    min_partitions: int | None = None,
+    concurrency: int | None = None,
+    skip_malformed: bool = False,
+    fail_on_data_loss: bool = True,
+) -> DatasetStream:
+    """The records of a topic, or of several, as bounded Datasets, each of which is committed when it is done.
+
+        for batch in raylog.stream_datasets("orders", group_id="features", bootstrap_servers=servers):
+            batch.dataset.map_batches(features).write_parquet(f"/features/{batch.batch_id}")
+            batch.commit()
+
+    Before a batch is returned its offsets are committed to the group. A program that dies before `batch.commit()` gets
+    the same batch again, with the same number and the same offsets, so that work which replaces the result of its batch
+    has each record once. The group needs no members: one stream at a time reads it, and a newer one fences the older.
+    The offsets of a group that is not used expire after offsets.retention.minutes of the brokers.
+
+    A batch has at most `max_offsets_per_batch` offsets, or all that there are. `starting_offsets` is for a group
+    without committed offsets; partitions that are added later are read from their beginning. The stream waits for
+    records, and looks for them every `poll_interval_ms`, unless it is to `stop_at_latest`: then it ends at the offsets
+    that are the latest at its first batch. Records that were deleted before they were read are an error, or with
+    `fail_on_data_loss=False` a warning. The other arguments are those of `read_dataset`. Raises ConfigError.
+    """
+    if not group_id:
+        raise ConfigError("group_id: must not be empty")
+    if max_offsets_per_batch is not None and max_offsets_per_batch < 1:
+        raise ConfigError(f"max_offsets_per_batch={max_offsets_per_batch}: must be at least 1")
+    if not 0 < poll_interval_ms < threading.TIMEOUT_MAX:
+        raise ConfigError(f"poll_interval_ms={poll_interval_ms}: must be a positive number of milliseconds")
+    options = ReadOptions.of(
+        topic,
+        starting_offsets=starting_offsets,
+        ending_offsets="latest",
+        columns=columns,
+        min_partitions=min_partitions,
+        skip_malformed=skip_malformed,
+        fail_on_data_loss=fail_on_data_loss,
+        streaming=True,
+    )
+    return DatasetStream(
+        replace(options, limits=Limits(max_offsets_per_batch)),
+        ClientConfig.of(bootstrap_servers, client_config, isolation_level=isolation_level),
+        group_id,
+        stop_at_latest=stop_at_latest,
+        poll_interval_ms=poll_interval_ms,
+        concurrency=concurrency,
+    )
