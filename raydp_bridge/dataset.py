@@ -26,22 +26,27 @@ def read_dataset(
     client_config: Mapping[str, Any] | None = None,
     starting_offsets: StartingOffsets = "earliest",
     ending_offsets: EndingOffsets = "latest",
+    starting_timestamp_ms: int | None = None,
+    ending_timestamp_ms: int | None = None,
     columns: Sequence[str] | None = None,
     isolation_level: IsolationLevel | None = None,
     min_partitions: int | None = None,
     concurrency: int | None = None,
     skip_malformed: bool = False,
+    fail_on_data_loss: bool = True,
 ) -> ray.data.Dataset:
     """The records of a topic, or of several, with the columns of Spark's Kafka source (`protocol.records.arrow`).
 
     `client_config` contains properties of Kafka's Java client, for listeners with TLS or a login; bootstrap.servers in
-    it can stand for `bootstrap_servers`. There is one read task per partition, or more with `min_partitions`;
-    `concurrency` of them run at a time. A task on the node of a partition's leader reads its mapped files. Columns that
-    are not requested are not decoded. `isolation_level` is that of `client_config` by default, or read_committed: the
-    records of aborted transactions are left out, and the latest offset is the last stable one. Requires Ray Data's
-    packages (the extra `arrow`). A batch whose records cannot be decoded fails its task, unless `skip_malformed`: then
-    it is skipped, and a warning in the log of the task names its offsets. Raises ConfigError for invalid options, and
-    KafkaError if the topic does not exist.
+    it can stand for `bootstrap_servers`. Offsets are as in `read_topic`; a timestamp goes before them, and a partition
+    without a record at or after it starts, or ends, at the latest offset. There is one read task per partition, or more
+    with `min_partitions`; `concurrency` of them run at a time, and hold a few megabytes each. A task on the node of a
+    partition's leader reads its mapped files. Columns that are not requested are not decoded. `isolation_level` is that
+    of `client_config` by default, or read_committed: the records of aborted transactions are left out, and the latest
+    offset is the last stable one. Requires Ray Data's packages (the extra `arrow`). A batch whose records cannot be
+    decoded fails its task, unless `skip_malformed`: then it is skipped, and a warning in the log of the task names its
+    offsets. Records that no longer exist are an error, or with `fail_on_data_loss=False` a warning. Raises ConfigError
+    for invalid options, and KafkaError if a topic does not exist.
     """
     options = ReadOptions.of(
         topic,
@@ -50,6 +55,9 @@ def read_dataset(
         columns=columns,
         min_partitions=min_partitions,
         skip_malformed=skip_malformed,
+        fail_on_data_loss=fail_on_data_loss,
+        starting_timestamp_ms=starting_timestamp_ms,
+        ending_timestamp_ms=ending_timestamp_ms,
     )
     brokers = ClientConfig.of(bootstrap_servers, client_config, isolation_level=isolation_level)
     return dataset_of(plan_read(options, brokers), brokers, options, concurrency=concurrency)

@@ -171,12 +171,19 @@ class ReadOptions:
         min_partitions: int | None,
         skip_malformed: bool,
         fail_on_data_loss: bool = True,
+        starting_timestamp_ms: int | None = None,
+        ending_timestamp_ms: int | None = None,
         streaming: bool = False,
     ) -> ReadOptions:
-        """Given in Python. Raises ConfigError."""
+        """Given in Python. A timestamp goes before the offsets; a partition without a record at or after it is read
+        from, or to, its latest offset. Raises ConfigError."""
         subscription = subscribed(topic)
         starting = _position("starting_offsets", starting_offsets, subscription.topics)
         ending = _position("ending_offsets", ending_offsets, subscription.topics)
+        if starting_timestamp_ms is not None:
+            starting = _timestamp("starting_timestamp_ms", starting_timestamp_ms)
+        if ending_timestamp_ms is not None:
+            ending = _timestamp("ending_timestamp_ms", ending_timestamp_ms)
         check_positions(starting, ending, streaming=streaming)
         return cls(
             subscription,
@@ -268,6 +275,12 @@ def subscribed(topics: str | Sequence[str]) -> Subscription:
     if not names or not all(names):
         raise ConfigError(f"subscribe={shown(topics)}: no topics to subscribe to")
     return Subscription(topics=names)
+
+
+def _timestamp(key: str, timestamp_ms: Any) -> Position:
+    if isinstance(timestamp_ms, bool) or not isinstance(timestamp_ms, int) or not 0 <= timestamp_ms <= OFFSET_MAX:
+        raise ConfigError(f"{key}={shown(timestamp_ms)}: must be an integer between 0 and {OFFSET_MAX}")
+    return Position(key, timestamp_ms, by_time=True, or_latest=True)
 
 
 def _position(key: str, asked: str | Mapping[Any, Any], topics: Sequence[str]) -> Position:

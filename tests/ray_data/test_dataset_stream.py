@@ -2,33 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import count
-
 import pytest
 
 import raylog
 from raylog.raydp_bridge.dataset_stream import DatasetBatch, DatasetStream
 
 pytestmark = pytest.mark.ray
-
-NUMBERS = count()
-
-
-@pytest.fixture(scope="module")
-def servers(ray_runtime: None) -> Iterator[str]:
-    with raylog.start(
-        "datasets", config={"offsets.topic.num.partitions": 1, "transaction.state.log.num.partitions": 1}
-    ) as cluster:
-        yield cluster.bootstrap_servers
-
-
-@pytest.fixture
-def topic(servers: str) -> str:
-    name = f"orders-{next(NUMBERS)}"
-    with raylog.AdminClient(bootstrap_servers=servers) as admin:
-        admin.create_topics(raylog.NewTopic(name, num_partitions=2))
-    return name
 
 
 def write(servers: str, topic: str, values: range) -> None:

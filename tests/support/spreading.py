@@ -18,6 +18,7 @@ ON_RAY = (
     "tests/cli/test_broker_set.py",
     "tests/compat/test_spark.py",
     "tests/ray/",
+    "tests/ray_data/",
     "tests/spark/",
 )
 """The other files and folders on Ray; those that are all on one Ray."""
