@@ -67,6 +67,7 @@ from raylog.core.ids import TopicPartition
 if TYPE_CHECKING:
     from raylog.actors.process import Pool, Progress, process
     from raylog.client.topic_table import TopicTable, read_table
+    from raylog.raydp_bridge.datasink import TopicDatasink
     from raylog.raydp_bridge.dataset import read_dataset
     from raylog.raydp_bridge.dataset_stream import DatasetBatch, DatasetStream, stream_datasets
 
@@ -107,6 +108,7 @@ __all__ = [
     "ProducerInterceptor",
     "Progress",
     "RecordMetadata",
+    "TopicDatasink",
     "TopicPartition",
     "TopicTable",
     "UnknownTopicError",
@@ -127,6 +129,10 @@ def __getattr__(name: str) -> Any:
         from raylog.raydp_bridge.dataset import read_dataset
 
         return read_dataset
+    if name == "TopicDatasink":
+        from raylog.raydp_bridge.datasink import TopicDatasink
+
+        return TopicDatasink
     if name in ("DatasetBatch", "DatasetStream", "stream_datasets"):
         from raylog.raydp_bridge import dataset_stream
 
