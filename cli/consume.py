@@ -8,24 +8,31 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from time import monotonic
+from typing import Final
 
 from raylog.cli.arguments import CLIENT_ID, Subparsers, add_bootstrap_server, client_config, whole_number
 from raylog.cli.values import json_fields
-from raylog.client.cluster_client import EARLIEST_OFFSET, LATEST_OFFSET, ClusterClient, Fetched
+from raylog.client.admin.admin_client import AdminClient, admin_client
+from raylog.client.admin.partitions import OffsetSpec
+from raylog.client.consumer.consumer import Consumer
+from raylog.client.consumer.fetched import ConsumerRecord
+from raylog.config.client_network import CLIENT_ID as CLIENT_ID_KEY
+from raylog.config.consumer import CONSUMER_CONFIG
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
-from raylog.protocol.records.batch import MalformedBatch, OnMalformed
-from raylog.protocol.records.reader import Record, read_batches, whole_batches
+from raylog.protocol.records.batch import MalformedBatch
 
-FETCH_BYTES = 1 << 20
-WAIT_MS = 500
-"""How long one pass over all partitions waits for new records."""
-SPECIAL_OFFSETS = {"earliest": EARLIEST_OFFSET, "latest": LATEST_OFFSET}
+POLL_RECORDS = 10_000
+WAIT_SECONDS = 0.5
+STALLED_SECONDS = 30
+"""How long reading up to the end may take without a record."""
+SPECIAL_OFFSETS = ("earliest", "latest")
+OWN_SETTINGS: Final = {"auto.offset.reset": "none", "enable.auto.commit": False, "group.id": None}
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
-Format = Callable[[TopicPartition, Record], bytes]
+Part = Callable[[ConsumerRecord], bytes]
 
 
 def add_to(subparsers: Subparsers) -> None:
@@ -69,84 +76,71 @@ def add_to(subparsers: Subparsers) -> None:
 
 def run(options: argparse.Namespace) -> None:
     left = sys.maxsize if options.max_messages is None else options.max_messages
-    format_record = _as_json if options.json else _TextFormat(options)
+    format_records = _as_json if options.json else _TextFormat(options)
     config = client_config(options, isolation_level=options.isolation_level)
-    committed = config.reads_committed
-    with ClusterClient(config, client_id=CLIENT_ID) as client:
-        positions, ends = _range(client, options, committed=committed)
-        found = True
-        while positions and left:
-            # Without waiting while there are records; otherwise each partition waits for its share of the time.
-            max_wait_ms = 0 if found else WAIT_MS // len(positions)
-            found = False
-            for tp in list(positions):
-                if positions[tp] >= ends.get(tp, sys.maxsize):
-                    del positions[tp]
-                    continue
-                fetched = client.fetch(
-                    tp, positions[tp], max_bytes=FETCH_BYTES, max_wait_ms=max_wait_ms, committed=committed
-                )
-                if not fetched.batches:
-                    continue
-                found = True
-                skip = partial(_report_skipped, tp) if options.skip_malformed else None
-                left -= _print(fetched, tp, positions[tp], ends.get(tp, sys.maxsize), left, format_record, skip)
-                _, following = whole_batches(fetched.batches)
-                if following <= positions[tp]:
-                    raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{tp}: cannot read a batch at offset {positions[tp]}")
-                positions[tp] = following
-                if not left:
-                    break
+    with admin_client(config, client_id=CLIENT_ID) as admin:
+        positions, ends = _range(admin, options, committed=config.reads_committed)
+    given = {CLIENT_ID_KEY.name: CLIENT_ID, **config.keys_of(CONSUMER_CONFIG), **OWN_SETTINGS}
+    with Consumer(given) as consumer:
+        consumer.assign(positions)
+        for tp, position in positions.items():
+            consumer.seek(tp, position)
+        read_at = monotonic()
+        while left and (not ends or _is_unfinished(positions, ends)):
+            records = _poll(consumer, min(left, POLL_RECORDS), skip=options.skip_malformed)
+            if ends:
+                positions = {tp: consumer.position(tp) for tp in positions}
+                records = _before(ends, positions, records)
+                read_at = monotonic() if records else read_at
+                if monotonic() > read_at + STALLED_SECONDS:
+                    raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"nothing was read for {STALLED_SECONDS} s")
+            sys.stdout.buffer.write(format_records(records))
             sys.stdout.buffer.flush()
+            left -= len(records)
 
 
-def _print(
-    fetched: Fetched,
-    tp: TopicPartition,
-    position: int,
-    end: int,
-    count_max: int,
-    format_record: Format,
-    on_malformed: OnMalformed | None,
-) -> int:
-    """The number of records printed. Raises MalformedBatch after the records before it."""
-    write = sys.stdout.buffer.write
-    count = 0
-    batches, aborted = fetched
-    for record in read_batches(
-        batches, from_offset=position, end_offset=end, on_malformed=on_malformed, aborted=aborted
-    ):
-        if count == count_max:
-            break
-        write(format_record(tp, record))
-        count += 1
-    return count
+def _is_unfinished(positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> bool:
+    return any(position < ends[tp] for tp, position in positions.items())
 
 
-def _report_skipped(tp: TopicPartition, error: MalformedBatch) -> None:
-    print(f"raylog: {tp}: skipped: {error.message}", file=sys.stderr)
+def _before(
+    ends: Mapping[TopicPartition, int], positions: Mapping[TopicPartition, int], records: Sequence[ConsumerRecord]
+) -> Sequence[ConsumerRecord]:
+    """The records before the ends of their partitions."""
+    if all(position <= ends[tp] for tp, position in positions.items()):
+        return records
+    return [each for each in records if each.offset < ends[TopicPartition(each.topic, each.partition)]]
+
+
+def _poll(consumer: Consumer, count: int, *, skip: bool) -> Sequence[ConsumerRecord]:
+    """The next records. Raises MalformedBatch after those before it, or passes over it."""
+    try:
+        return consumer.poll(WAIT_SECONDS, max_records=count)
+    except MalformedBatch as error:
+        if not skip or error.tp is None:
+            raise
+        print(f"raylog: {error.tp}: skipped: {error.message}", file=sys.stderr)
+        consumer.seek(error.tp, error.next_offset)
+        return []
 
 
 def _range(
-    client: ClusterClient, options: argparse.Namespace, *, committed: bool
+    admin: AdminClient, options: argparse.Namespace, *, committed: bool
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
     """The start and end offsets of each partition; the latter are empty without an end. Raises KafkaError."""
     topic = options.topic
-    numbers = sorted(partition.partition_index for partition in client.view([topic]).topic(topic).partitions)
+    count = len(admin.describe_topics(topic)[topic].partitions)
+    numbers = list(range(count))
     if options.partition is not None:
         if options.partition not in numbers:
-            message = f"{TopicPartition(topic, options.partition)}: the topic has {len(numbers)} partition(s)"
+            message = f"{TopicPartition(topic, options.partition)}: the topic has {count} partition(s)"
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
         numbers = [options.partition]
-    positions: dict[TopicPartition, int] = {}
-    ends: dict[TopicPartition, int] = {}
-    for tp in (TopicPartition(topic, number) for number in numbers):
-        earliest = client.offset_for(tp, EARLIEST_OFFSET)
-        latest = client.offset_for(tp, LATEST_OFFSET, committed=committed)
-        positions[tp] = _start(tp, options.offset, earliest, latest)
-        if options.exit_at_end:
-            ends[tp] = latest
-    return positions, ends
+    partitions = [TopicPartition(topic, number) for number in numbers]
+    earliest = admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.EARLIEST))
+    latest = admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST), read_committed=committed)
+    starts = {tp: _start(tp, options.offset, earliest[tp].offset, latest[tp].offset) for tp in partitions}
+    return starts, {tp: latest[tp].offset for tp in partitions} if options.exit_at_end else {}
 
 
 def _start(tp: TopicPartition, offset: str, earliest: int, latest: int) -> int:
@@ -164,32 +158,43 @@ class _TextFormat:
     """The format of kafka-console-consumer: the selected parts in its order, then the value, as raw bytes."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        self._options = options
         self._separator: bytes = options.key_separator.encode()
+        chosen: list[tuple[bool, Part]] = [
+            (
+                options.print_timestamp,
+                lambda each: f"{TIMESTAMP_TYPES[each.timestamp_type]}:{each.timestamp_ms}".encode(),
+            ),
+            (options.print_partition, lambda each: b"Partition:%d" % each.partition),
+            (options.print_offset, lambda each: b"Offset:%d" % each.offset),
+            (options.print_headers, _headers),
+            (options.print_key, lambda each: _or_null(each.key)),
+            (True, lambda each: _or_null(each.value)),
+        ]
+        self._parts = [part for is_chosen, part in chosen if is_chosen]
 
-    def __call__(self, tp: TopicPartition, record: Record) -> bytes:
-        options = self._options
-        parts: list[bytes] = []
-        if options.print_timestamp:
-            parts.append(f"{TIMESTAMP_TYPES[record.timestamp_type]}:{record.timestamp_ms}".encode())
-        if options.print_partition:
-            parts.append(f"Partition:{tp.partition}".encode())
-        if options.print_offset:
-            parts.append(f"Offset:{record.offset}".encode())
-        if options.print_headers:
-            headers = [name.encode() + b":" + _or_null(value) for name, value in record.headers]
-            parts.append(b",".join(headers) or b"NO_HEADERS")
-        if options.print_key:
-            parts.append(_or_null(record.key))
-        parts.append(_or_null(record.value))
-        return self._separator.join(parts) + b"\n"
+    def __call__(self, records: Iterable[ConsumerRecord]) -> bytes:
+        separator, parts = self._separator, self._parts
+        if len(parts) == 1:  # the value alone, as fast as possible
+            lines = [b"null" if each.value is None else each.value for each in records]
+        else:
+            lines = [separator.join([part(each) for part in parts]) for each in records]
+        lines.append(b"")
+        return b"\n".join(lines)
 
 
-def _as_json(tp: TopicPartition, record: Record) -> bytes:
+def _headers(record: ConsumerRecord) -> bytes:
+    return b",".join(name.encode() + b":" + _or_null(value) for name, value in record.headers) or b"NO_HEADERS"
+
+
+def _as_json(records: Iterable[ConsumerRecord]) -> bytes:
+    return b"".join(map(_json_line, records))
+
+
+def _json_line(record: ConsumerRecord) -> bytes:
     """Bytes that are not UTF-8 are printed as `key_base64` and `value_base64`."""
     line = {
-        "topic": tp.topic,
-        "partition": tp.partition,
+        "topic": record.topic,
+        "partition": record.partition,
         "offset": record.offset,
         "timestamp": record.timestamp_ms,
         "timestamp_type": TIMESTAMP_TYPES[record.timestamp_type],

@@ -8,11 +8,11 @@ that were sent before remain.
 from __future__ import annotations
 
 import argparse
-import random
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, Final, NamedTuple
 
 from raylog.cli.arguments import (
     CLIENT_ID,
@@ -22,20 +22,36 @@ from raylog.cli.arguments import (
     key_and_value,
     whole_number,
 )
-from raylog.client.cluster_client import ClusterClient
-from raylog.client.partitioner import Partitioner
+from raylog.client.admin.admin_client import admin_client
+from raylog.client.admin.calls import ANY_BROKER, ask
+from raylog.client.client_config import ClientConfig
+from raylog.client.producer.producer import Producer, TableDelivery
+from raylog.config.client_network import CLIENT_ID as CLIENT_ID_KEY
+from raylog.config.producer import PRODUCER_CONFIG
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
-from raylog.protocol.records.builder import NewRecord, build_batch
+from raylog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from raylog.protocol.records.compression import Codec
 
 READ_BYTES = 1 << 18
-"""Most bytes read from stdin at once, which also limits a batch before compression; topics accept 1 MiB by default."""
+"""Most bytes read from stdin at once."""
 LINE_BYTES_MAX = 64 << 20
 """A longer line is rejected, so that it cannot exhaust the memory. No topic accepts a record of that size."""
+UNCHECKED_CHUNKS = 64
+"""How many chunks are sent before the first of them must be acknowledged."""
+OWN_SETTINGS: Final = {
+    "batch.size": READ_BYTES,
+    "buffer.memory": 4 * LINE_BYTES_MAX,
+    "max.request.size": 2 * LINE_BYTES_MAX,
+    "transactional.id": None,
+}
 CREATION_SECONDS = 2.0
 """How long to wait for a topic that the broker creates on first use."""
 RETRY_SECONDS = 0.1
+
+
+Record = tuple[bytes | None, bytes | None]
+"""Key and value."""
 
 
 class LineFormat(NamedTuple):
@@ -45,19 +61,23 @@ class LineFormat(NamedTuple):
     null_marker: bytes | None
     headers: tuple[tuple[str, bytes], ...]
 
-    def record(self, line: bytes, line_number: int, timestamp_ms: int) -> NewRecord:
-        """Raises KafkaError, which names the line, if the separator is missing."""
-        key = None
-        if self.key_separator is not None:
-            before, separator, line_value = line.partition(self.key_separator)
-            if not separator:
-                message = f"line {line_number} has no key separator {self.key_separator.decode()!r}"
-                raise KafkaError(ErrorCode.INVALID_RECORD, message)
-            key, line = self._or_null(before), line_value
-        return NewRecord(key, self._or_null(line), timestamp_ms, self.headers)
+    def records(self, lines: list[bytes], line_number: int) -> tuple[list[Record], KafkaError | None]:
+        """Keys and values, up to a line that lacks the separator, and an error that names this line.
 
-    def _or_null(self, data: bytes) -> bytes | None:
-        return None if data == self.null_marker else data
+        `line_number` is the number of lines before these.
+        """
+        null = self.null_marker
+        if self.key_separator is None:
+            return [(None, None if line == null else line) for line in lines], None
+        records: list[Record] = []
+        for line in lines:
+            key, separator, value = line.partition(self.key_separator)
+            if not separator:
+                number = line_number + len(records) + 1
+                message = f"line {number} has no key separator {self.key_separator.decode()!r}"
+                return records, KafkaError(ErrorCode.INVALID_RECORD, message)
+            records.append((None if key == null else key, None if value == null else value))
+        return records, None
 
 
 def add_to(subparsers: Subparsers) -> None:
@@ -92,30 +112,22 @@ def run(options: argparse.Namespace) -> None:
         null_marker=_bytes(options.null_marker),
         headers=tuple((name, value.encode()) for name, value in options.header),
     )
-    codec = Codec[options.compression.upper()]
-    with ClusterClient(client_config(options), client_id=CLIENT_ID) as client:
-        partition_count = _partition_count(client, options.topic)
-        if options.partition is not None and options.partition >= partition_count:
-            tp = TopicPartition(options.topic, options.partition)
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{tp}: the topic has {partition_count} partition(s)"
-            )
-        partitioner = Partitioner(partition_count, random.randrange)
+    config = client_config(options)
+    _check_partition(config, options.topic, options.partition)
+    given = {CLIENT_ID_KEY.name: CLIENT_ID, **config.keys_of(PRODUCER_CONFIG), **OWN_SETTINGS}
+    with Producer(given, compression_type=options.compression) as producer:
+        sent: deque[TableDelivery] = deque()
         line_number = 0
         for chunk in chunks_of_lines(sys.stdin.buffer):
-            batches: dict[int, list[NewRecord]] = {}
-            try:
-                for line in chunk:
-                    line_number += 1
-                    record = lines.record(line, line_number, time.time_ns() // 1_000_000)
-                    chosen = options.partition
-                    if chosen is None:
-                        chosen = partitioner.partition_for(record.key)
-                    batches.setdefault(chosen, []).append(record)
-            finally:  # send the lines before a rejected one
-                for partition, records in batches.items():
-                    _send(client, TopicPartition(options.topic, partition), records, codec)
-            partitioner.next_batch()
+            records, rejected = lines.records(chunk, line_number)
+            line_number += len(chunk)
+            sent.append(producer.send_plain(options.topic, records, headers=lines.headers, partition=options.partition))
+            while len(sent) > (0 if rejected else UNCHECKED_CHUNKS):
+                sent.popleft().result()
+            if rejected is not None:
+                raise rejected
+        for delivery in sent:
+            delivery.result()
 
 
 def chunks_of_lines(source: BinaryIO) -> Iterator[list[bytes]]:
@@ -137,28 +149,23 @@ def _read_available(source: BinaryIO) -> bytes:
     return data
 
 
-def _send(client: ClusterClient, tp: TopicPartition, records: list[NewRecord], codec: Codec) -> None:
-    """Append the records in order. A batch that is too large for the topic is split, down to single records."""
-    try:
-        client.produce(tp, build_batch(records, codec=codec))
-    except KafkaError as error:
-        if error.code != ErrorCode.MESSAGE_TOO_LARGE or len(records) == 1:
-            raise
-        middle = len(records) // 2
-        _send(client, tp, records[:middle], codec)
-        _send(client, tp, records[middle:], codec)
-
-
-def _partition_count(client: ClusterClient, topic: str) -> int:
-    """The number of partitions of a topic, which the request may create. Raises KafkaError."""
+def _check_partition(config: ClientConfig, topic: str, partition: int | None) -> None:
+    """Wait for a topic, which the request may create. Raises KafkaError, also if it does not have the partition."""
+    request = MetadataRequest(topics=(MetadataRequestTopic(name=topic),), allow_auto_topic_creation=True)
     deadline = time.monotonic() + CREATION_SECONDS
-    while True:
-        try:
-            return client.view([topic], allow_auto_topic_creation=True).partition_count(topic)
-        except KafkaError as error:  # while Kafka creates a topic it reports it as unknown, or without leader
-            if not error.code.retriable or time.monotonic() > deadline:
-                raise
-        time.sleep(RETRY_SECONDS)
+    with admin_client(config, client_id=CLIENT_ID) as admin:
+        while True:
+            found = admin.run(ask(ANY_BROKER, "the topic", lambda _: request, lambda response: response)).topics[0]
+            if not found.error_code:
+                break
+            # while Kafka creates a topic it reports it as unknown, or without leader
+            if not found.error_code.retriable or time.monotonic() > deadline:
+                raise KafkaError(found.error_code, f"topic {topic!r}: {found.error_code.sentence}")
+            time.sleep(RETRY_SECONDS)
+    count = len(found.partitions)
+    if partition is not None and partition >= count:
+        text = f"{TopicPartition(topic, partition)}: the topic has {count} partition(s)"
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
 
 
 def _bytes(text: str | None) -> bytes | None:

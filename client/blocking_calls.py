@@ -14,7 +14,6 @@ from raylog.client.given_config import GivenConfig, given_config
 from raylog.client.io_thread import shared_io_thread
 from raylog.client.network_loop import NetworkLoop
 from raylog.config.admin import ADMIN_CONFIG, admin_settings
-from raylog.config.client import BOOTSTRAP_SERVERS
 from raylog.config.client_network import CLIENT_ID
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.transport.system_time import now
@@ -84,7 +83,4 @@ class BlockingCalls:
 
 def config_of(brokers: ClientConfig, *, client_id: str) -> GivenConfig:
     """Without the keys that only other clients have; `client_id` is the default. Raises ConfigError, and KafkaError."""
-    properties = {name: value for name, value in brokers.properties.items() if name in ADMIN_CONFIG.keys}
-    return given_config(
-        ADMIN_CONFIG, {CLIENT_ID.name: client_id, **properties, BOOTSTRAP_SERVERS.name: brokers.bootstrap_servers}, {}
-    )
+    return given_config(ADMIN_CONFIG, {CLIENT_ID.name: client_id, **brokers.keys_of(ADMIN_CONFIG)}, {})

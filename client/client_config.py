@@ -11,7 +11,15 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from raylog.client.bootstrap import Door, resolve
-from raylog.config.client import ISOLATION_LEVEL, ClientSettings, client_settings, https_settings, is_secret_of_client
+from raylog.config.client import (
+    BOOTSTRAP_SERVERS,
+    ISOLATION_LEVEL,
+    ClientSettings,
+    client_settings,
+    https_settings,
+    is_secret_of_client,
+)
+from raylog.core.config import ConfigSchema
 from raylog.core.errors import ConfigError
 from raylog.core.password import Password
 from raylog.security.sasl.client_credentials import ClientCredentials
@@ -54,6 +62,11 @@ class ClientConfig:
         if not servers:
             raise ConfigError("bootstrap.servers: must be set")
         return cls(resolve(servers).servers, checked)
+
+    def keys_of(self, schema: ConfigSchema) -> dict[str, Any]:
+        """What a client with these keys is given: it knows no others."""
+        properties = {name: value for name, value in self.properties.items() if name in schema.keys}
+        return {**properties, BOOTSTRAP_SERVERS.name: self.bootstrap_servers}
 
     def dialer(self) -> Dialer:
         """Raises ConfigError."""

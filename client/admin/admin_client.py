@@ -28,7 +28,6 @@ from raylog.client.blocking_calls import BlockingCalls
 from raylog.client.client_config import ClientConfig
 from raylog.client.given_config import given_config
 from raylog.config.admin import ADMIN_CONFIG
-from raylog.config.client import BOOTSTRAP_SERVERS
 from raylog.config.client_network import CLIENT_ID
 
 P = ParamSpec("P")
@@ -123,6 +122,4 @@ def admin_client(config: ClientConfig, *, client_id: str) -> AdminClient:
 
     Raises ConfigError.
     """
-    properties = {name: value for name, value in config.properties.items() if name in ADMIN_CONFIG.keys}
-    given = {CLIENT_ID.name: client_id, **properties, BOOTSTRAP_SERVERS.name: config.bootstrap_servers}
-    return AdminClient(given, waits_for_brokers=False)
+    return AdminClient({CLIENT_ID.name: client_id, **config.keys_of(ADMIN_CONFIG)}, waits_for_brokers=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from raylog.client.admin.admin_client import AdminClient
 from raylog.client.admin.partitions import OffsetSpec, list_offsets
@@ -15,8 +15,6 @@ from raylog.client.blocking_calls import BlockingCalls, config_of
 from raylog.client.client_config import ClientConfig
 from raylog.client.range_reader import fetch_range
 from raylog.config.admin import ADMIN_CONFIG
-from raylog.config.client import BOOTSTRAP_SERVERS
-from raylog.core.config import ConfigSchema
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.transport.system_time import now
@@ -40,18 +38,12 @@ class CheckedAudit:
 def create_audit_topic(brokers: ClientConfig, topic: str) -> None:
     """Unless it is there. Raises KafkaError."""
     wanted = NewTopic(topic, num_partitions=1, configs=TOPIC_CONFIGS)
-    with AdminClient(properties_for(ADMIN_CONFIG, brokers), waits_for_brokers=False) as client:
+    with AdminClient(brokers.keys_of(ADMIN_CONFIG), waits_for_brokers=False) as client:
         try:
             client.create_topics([wanted])
         except KafkaError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
-
-
-def properties_for(schema: ConfigSchema, brokers: ClientConfig) -> dict[str, Any]:
-    """Those that a client with this schema knows."""
-    properties = {name: value for name, value in brokers.properties.items() if name in schema.keys}
-    return {**properties, BOOTSTRAP_SERVERS.name: brokers.bootstrap_servers}
 
 
 def check_audit(

@@ -15,7 +15,7 @@ from uuid import uuid4
 from raylog.client.admin.groups import list_consumer_group_offsets
 from raylog.client.admin.partitions import OffsetSpec
 from raylog.client.admin.topics import describe_topics
-from raylog.client.audit.audit_topic import AUDIT_TOPIC, CLIENT_ID, create_audit_topic, properties_for
+from raylog.client.audit.audit_topic import AUDIT_TOPIC, CLIENT_ID, create_audit_topic
 from raylog.client.audit.counting import Counts
 from raylog.client.audit.reports import LOG, Kind, Report, encode_report
 from raylog.client.audit.stamps import read_stamp
@@ -60,7 +60,7 @@ def audit_log(topic: str, brokers: ClientConfig, *, audit_topic: str = AUDIT_TOP
     """
     brokers = ClientConfig.of(brokers.bootstrap_servers, brokers.properties, isolation_level="read_committed")
     create_audit_topic(brokers, audit_topic)
-    given = properties_for(PRODUCER_CONFIG, brokers)
+    given = brokers.keys_of(PRODUCER_CONFIG)
     with (
         BlockingCalls(config_of(brokers, client_id=CLIENT_ID), topics=[topic]) as calls,
         Producer(given, client_id=CLIENT_ID, transactional_id=f"{GROUP}-{topic}") as producer,

@@ -226,6 +226,11 @@ class ConsumerCore:
             records: list[ConsumerRecord] = []
             try:
                 records = fetched.take(count - len(taken))
+            except MalformedBatch as error:
+                if not taken:
+                    error.tp = state.tp
+                    raise
+                break
             finally:
                 state.position, state.epoch = fetched.position, fetched.epoch
                 if self.pool is not None and start is not None:

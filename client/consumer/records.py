@@ -50,6 +50,7 @@ def arrow_batches(
         seek(fetched.tp, max(error.base_offset, fetched.position))
         batches = decode(error.base_offset) if error.base_offset > fetched.position else []
         if not batches:
+            error.tp = fetched.tp
             raise
         return batches
 

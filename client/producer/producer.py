@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import time_ns
 from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import uuid4
@@ -300,6 +300,31 @@ class Producer:
             timestamp_ms=timestamp or None,
             on_delivery=on_delivery,
         )
+
+    def send_plain(
+        self,
+        topic: str,
+        records: Iterable[tuple[bytes | None, bytes | None]],
+        *,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        partition: int | None = None,
+    ) -> TableDelivery:
+        """Have records with these keys and values sent, quicker than by a call for each.
+
+        Serializers, interceptors and the splitting of large values are not used. Waits and raises KafkaError as `send`;
+        records before the one in error may have been sent.
+        """
+        moment, pairs = now(), list(headers)
+        stamp, quick = moment.wall_ms, partition is None and not pairs
+        batches: dict[ProducerBatch, None] = {}
+        append = self._core.append_to_open
+        with self._changed:
+            for key, value in records:
+                batch = append(topic, value, key, stamp) if quick else None
+                if batch is None:
+                    batch = self._appended(ProducerRecord(topic, key, value, pairs, partition, stamp, None), moment)
+                batches[batch] = None
+        return TableDelivery(list(batches), self._changed)
 
     def send_arrow(self, topic: str | None, table: Table) -> TableDelivery:
         """Have each row sent as a record. Waits for the topic's metadata and for memory, each at most max.block.ms.

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from crc32c import crc32c
 
 from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import TopicPartition
 from raylog.protocol.records.compression import Buffer, Codec
 
 LOG_OVERHEAD = 12
@@ -73,9 +74,11 @@ class MalformedBatch(KafkaError):
         super().__init__(ErrorCode.CORRUPT_MESSAGE, f"{offsets} is malformed: {what}")
         self.base_offset = base_offset
         self.next_offset = next_offset
+        self.tp: TopicPartition | None = None
+        """The partition, for readers of several."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickled, (self.base_offset, self.next_offset, self.message)
+        return _unpickled, (self.base_offset, self.next_offset, self.message, self.tp)
 
 
 OnMalformed = Callable[[MalformedBatch], None]
@@ -243,9 +246,9 @@ def write_crc(buffer: bytearray | memoryview, position: int, size_bytes: int) ->
     _CRC.pack_into(buffer, position + CRC_AT, checksum)
 
 
-def _unpickled(base_offset: int, next_offset: int, message: str) -> MalformedBatch:
+def _unpickled(base_offset: int, next_offset: int, message: str, tp: TopicPartition | None) -> MalformedBatch:
     error = MalformedBatch(base_offset, next_offset, "")
-    error.message = message
+    error.message, error.tp = message, tp
     return error
 
 

@@ -11,9 +11,13 @@ import pytest
 from confluent_kafka import Producer
 
 from raylog.cli.main import main
+from raylog.core.ids import TopicPartition
+from raylog.logstore import record_set
 from tests.cli.conftest import Cli
+from tests.protocol.records.raw_batches import raw_batch, raw_record
 from tests.support.cluster_thread import RunningCluster
 from tests.support.stable_offset import wait_until_stable
+from tests.support.wire import produce
 
 
 def test_lines_with_keys_headers_and_nulls(cli: Cli, topic: str) -> None:
@@ -128,6 +132,31 @@ def test_produce_creates_an_unknown_topic_and_consume_refuses_it(cli: Cli, topic
     assert unknown.err.startswith("raylog: UNKNOWN_TOPIC_OR_PARTITION: ")
     assert cli("produce", topic, stdin=b"made\n").code == 0
     assert cli("consume", topic, "-e").out == "made\n"
+
+
+def test_malformed_batches_end_it_or_are_skipped(
+    cli: Cli, cluster: RunningCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of two partitions holds one that an earlier version has accepted, at the same offsets."""
+    cli("topics", "create", topic, "--partitions", "2")
+    for partition in range(2):
+        cli("produce", topic, "--partition", f"{partition}", stdin=b"before\n")
+        with monkeypatch.context() as without_scan:
+            without_scan.setattr(
+                record_set,
+                "_check_records",
+                lambda batch, header, *_: record_set.CheckedRecordSet(batch, [(0, header)]),
+            )
+            malformed = bytearray(raw_batch(raw_record(0) + b"garbage", 2))
+            produce(cluster, TopicPartition(topic, partition), [malformed])
+        cli("produce", topic, "--partition", f"{partition}", stdin=b"behind\n")
+    ended = cli("consume", topic, "-e", "--partition", "0")
+    assert (ended.code, ended.out) == (1, "before\n")
+    assert ended.err.startswith("raylog: CORRUPT_MESSAGE: the batch of offsets 1 to 2 is malformed: ")
+    skipped = cli("consume", topic, "-e", "--skip-malformed")
+    assert (skipped.code, sorted(skipped.out.split())) == (0, ["before", "before", "behind", "behind"])
+    named = {line.split(": skipped: ")[0] for line in skipped.err.splitlines()}
+    assert named == {f"raylog: {topic}-0", f"raylog: {topic}-1"}
 
 
 def test_errors_name_what_is_wrong(cli: Cli, topic: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from raylog.client.consumer.assignors import ASSIGNORS
 from raylog.client.consumer.core import ConsumerCore
+from raylog.client.consumer.fetched import FetchedBatches
 from raylog.client.consumer.offset_requests import OffsetCommit, OffsetFetch
 from raylog.client.group_offsets import GroupMetadata, OffsetAndMetadata
 from raylog.config.consumer import CONSUMER_CONFIG, consumer_settings
@@ -17,6 +19,9 @@ from raylog.core.clock import Now
 from raylog.core.config import Configs, ConfigSource, Layer
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
+from raylog.protocol.records.batch import MalformedBatch
+from raylog.protocol.records.builder import NewRecord, build_batch
+from tests.protocol.records.raw_batches import raw_batch, raw_record
 
 TP = TopicPartition("t", 0)
 NOW = Now(1_000, 1_000)
@@ -62,6 +67,20 @@ def test_records_that_are_no_batches(core: ConsumerCore, records: bytes, code: E
     assert raised.value.code is code
     assert (state.asked, state.position, state.fetchable) == (False, 5, True)
     assert state.due_ms > NOW.monotonic_ms
+
+
+def test_the_records_before_a_malformed_batch_are_returned_before_the_error(core: ConsumerCore) -> None:
+    state = core.subscription.state(TP)
+    state.seek(0)
+    sound = bytes(build_batch([NewRecord(None, b"sound", 0)]))
+    malformed = bytes(raw_batch(raw_record(0) + b"garbage", 2, base_offset=1))
+    for start, records in enumerate((sound, malformed)):
+        state.buffered.append(FetchedBatches(TP, records, start, (), check_crcs=True))
+    assert [record.value for record in core.take(10)] == [b"sound"]
+    assert state.position == 1
+    with pytest.raises(MalformedBatch, match="offsets 1 to 2") as raised:
+        core.take(10)
+    assert (raised.value.tp, pickle.loads(pickle.dumps(raised.value)).tp) == (TP, TP)
 
 
 def test_offsets_that_a_response_lacks(core: ConsumerCore) -> None:

@@ -1,4 +1,4 @@
-"""Keys go to the partitions of Kafka's default partitioner; records without a key change partition per batch."""
+"""Keys go to the partitions of Kafka's default partitioner, or to those of their priority."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as murmur2_of_kafka_python
 
-from raylog.client.partitioner import Partitioner, partition_for_key
+from raylog.client.partitioner import partition_for_key
 from raylog.client.producer.partitioners import PriorityPartitioner
 from raylog.core.errors import ConfigError, KafkaError
 from raylog.protocol.records.record_encoding import murmur2
@@ -35,17 +35,7 @@ def test_the_hash_is_that_of_other_clients(key: bytes) -> None:
 
 @given(st.binary(max_size=64), st.integers(1, 1000))
 def test_a_key_has_one_partition(key: bytes, partition_count: int) -> None:
-    chosen = partition_for_key(key, partition_count)
-    assert 0 <= chosen < partition_count
-    assert Partitioner(partition_count, lambda count: count - 1).partition_for(key) == chosen
-
-
-def test_records_without_a_key_stay_together_in_a_batch() -> None:
-    choices = iter([2, 0, 1])
-    partitioner = Partitioner(3, lambda count: next(choices))
-    assert [partitioner.partition_for(None) for _ in range(3)] == [2, 2, 2]
-    partitioner.next_batch()
-    assert [partitioner.partition_for(key) for key in (None, b"", None)] == [0, partition_for_key(b"", 3), 0]
+    assert 0 <= partition_for_key(key, partition_count) < partition_count
 
 
 class TestPriorities:

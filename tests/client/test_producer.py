@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import pairwise
@@ -271,6 +272,29 @@ def test_partitions(target: Target) -> None:
         assert sorted(partitions) == sorted([*range(6), *range(6)])
     with Producer(**target.settings("unix"), partitioner=lambda topic, key, value, count: count - 1) as producer:
         assert producer.send(topic, key="a").result().partition == 5
+
+
+def test_many_records_in_one_call(target: Target) -> None:
+    topic = target.new_topic(2, max_message_bytes="1000")
+    with Producer(bootstrap_servers=target.plain, batch_size=400, buffer_memory=2000) as producer:
+        records = [(None if number % 2 else b"key", b"%d" % number) for number in range(2000)]
+        appended = producer.send_plain(topic, records).result()
+        assert sum(rows.record_count for rows in appended) == 2000
+        headers = [("h", b"v")]
+        producer.send_plain(topic, [(None, None)], headers=headers, partition=1).result()
+        with pytest.raises(KafkaError) as refused:
+            producer.send_plain(topic, [(None, b"fits"), (None, b"x" * 1500)]).result()
+        assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
+        assert code_of(lambda: producer.send_plain(topic, [(None, b"x" * 3000)]))[0] == "KafkaError MESSAGE_TOO_LARGE"
+    counts = Counter(rows.partition for rows in appended for _ in range(rows.record_count))
+    found = [record for number in range(2) for record in target.read(topic, counts[number], number)]
+    for wanted_key in (None, b"key"):
+        values = [record.value() for record in found if record.key() == wanted_key]
+        assert sorted(values, key=int) == [value for key, value in records if key == wanted_key]
+    keyed = [record.value() for record in found if record.key() == b"key"]
+    assert keyed == [value for key, value in records if key]
+    last = target.read(topic, counts[1] + 1, 1)[-1]
+    assert (last.value(), last.headers()) == (None, headers)
 
 
 def test_a_closed_producer(target: Target) -> None:
