@@ -120,6 +120,13 @@ class Position:
     def values(self) -> Collection[int]:
         return (self.value,) if isinstance(self.value, int) else self.value.values()
 
+    @property
+    def may_be_latest(self) -> bool:
+        """Whether the latest offset is meant for some partition."""
+        if self.by_time:
+            return self.or_latest
+        return LATEST in ([self.value] if isinstance(self.value, int) else self.value.values())
+
     def of(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The value for each of these partitions. Raises ConfigError if others are given, or not all of them."""
         if isinstance(self.value, int):

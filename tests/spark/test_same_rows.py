@@ -18,11 +18,12 @@ from raylog.client.network_loop import NetworkLoop
 from raylog.core.ids import TopicPartition
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.compression import Codec
+from raylog.raydp_bridge import register
 from raylog.raydp_bridge.source import read_topic
 from raylog.transport import unix
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [pytest.mark.ray, pytest.mark.spark]
 
@@ -247,8 +248,30 @@ def test_spark_shows_the_same_rows(
     spark: SparkSession, cluster: raylog.Cluster, expected: dict[str, list[Row]], topic: str
 ) -> None:
     frame = read_topic(spark, topic, bootstrap_servers=cluster.bootstrap_servers, min_partitions=3)
+    assert sorted(rows_of(frame), key=str) == sorted(expected[topic], key=str)
+
+
+@pytest.mark.spark4
+@pytest.mark.parametrize("topic", TOPICS)
+def test_the_data_source_of_spark_4_shows_the_same_rows(
+    spark: SparkSession, cluster: raylog.Cluster, expected: dict[str, list[Row]], topic: str
+) -> None:
+    register(spark)
+    options: dict[str, Any] = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": topic}
+    options |= {"includeHeaders": True, "minPartitions": 3, "startingOffsets": "earliest"}
+    frame = spark.read.format("raylog").options(**options).load()
+    assert sorted(rows_of(frame), key=str) == sorted(expected[topic], key=str)
+
+    name = topic.replace("-", "_")
+    stream = spark.readStream.format("raylog").options(**options, maxOffsetsPerTrigger=30).load()
+    query = stream.writeStream.format("memory").queryName(name).trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert sorted(rows_of(spark.table(name)), key=str) == sorted(expected[topic], key=str)
+
+
+def rows_of(frame: DataFrame) -> list[Row]:
     frame = frame.selectExpr("*", "unix_millis(timestamp) AS timestamp_ms")
-    found = [
+    return [
         Row(
             row["partition"],
             row["offset"],
@@ -260,4 +283,3 @@ def test_spark_shows_the_same_rows(
         )
         for row in frame.collect()
     ]
-    assert sorted(found, key=str) == sorted(expected[topic], key=str)
