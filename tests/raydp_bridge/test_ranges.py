@@ -152,6 +152,7 @@ def test_records_deleted_while_they_are_read_are_an_error() -> None:
         ([(ErrorCode.OFFSET_OUT_OF_RANGE, 25)], [*range(5, 9)]),
         ([(ErrorCode.OFFSET_OUT_OF_RANGE, 99)], [*range(5, 9)]),
         ([(ErrorCode.OFFSET_OUT_OF_RANGE, 5)], [*range(5, 9)]),
+        ([(ErrorCode.OFFSET_OUT_OF_RANGE, 7)], [*range(5, 9)]),
         ([(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)], [*range(5, 9)]),
     ],
 )

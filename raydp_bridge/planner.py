@@ -1,0 +1,121 @@
+"""(shell) Decides what each batch of a stream reads, when a task first asks for it, and keeps the decision.
+
+Spark repeats a batch whose end it has not committed, in this process or in the next one. Its tasks ask for the same
+number and get the same offsets.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from raylog.client import range_reader
+from raylog.client.client_config import ClientConfig
+from raylog.core.errors import ConfigError
+from raylog.raydp_bridge.offset_ranges import Bounds, OffsetRange, Resolved, continue_from
+from raylog.raydp_bridge.partition_offsets import PartitionOffsets
+from raylog.raydp_bridge.plan_store import PlanStore
+from raylog.raydp_bridge.ranges import TopicReader, bounds_of, offsets_of, report_losses
+from raylog.raydp_bridge.read_options import ReadOptions
+from raylog.raydp_bridge.stream_plan import BatchPlan, plan_batch
+
+LOSS_CHECKS = 3
+LOSS_CHECK_SECONDS = 1.0
+"""A loss is passed over only when it was seen so often at this interval: a new leader may know less for a moment. As an
+error it is raised at once, since Spark repeats the task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """What tasks and planner know of a stream."""
+
+    location: str
+    tasks: int
+    options: ReadOptions
+    brokers: ClientConfig
+    reader: TopicReader = range_reader
+    id: str = ""
+    """Of one call of `read_stream`, whose options may differ from those of another one for the same location."""
+
+
+class Planner:
+    """Of one stream. Threads may share it."""
+
+    def __init__(self, stream: Stream, *, pause: Callable[[float], None] = time.sleep) -> None:
+        """Raises ConfigError."""
+        self._stream = stream
+        self._store = PlanStore(stream.location)
+        self._pause = pause
+        self._lock = threading.Lock()
+        self._until: PartitionOffsets | None = None
+        self._last_trigger = float("-inf")
+        """When the last batch with records was planned (monotonic)."""
+
+    def ranges(self, batch: int, query_id: str | None = None) -> list[list[OffsetRange]]:
+        """The ranges that each task of this batch reads; the same ones each time.
+
+        Raises ConfigError if the plans do not belong to the checkpoint of the query, and KafkaError.
+        """
+        with self._lock:
+            if query_id is not None:
+                self._store.check_query(query_id)
+            plan = self._store.get(batch) or self._store.add(batch, self._decide(batch))
+        return plan.shares(self._stream.tasks, self._stream.options.min_partitions)
+
+    def hold(self) -> None:
+        """Plan no further than to what is available now, for Trigger.AvailableNow. Raises KafkaError."""
+        latest = bounds_of(self._stream.options.subscription, self._stream.brokers, self._stream.reader).latest
+        with self._lock:
+            self._until = latest
+
+    def release(self) -> None:
+        """Plan without an end again."""
+        with self._lock:
+            self._until = None
+
+    def holds_more(self) -> bool:
+        """Whether batches are left before the end that `hold` has fixed."""
+        with self._lock:
+            until = self._until or {}
+            planned = self._store.batches()
+            last = planned[max(planned)] if planned else None
+        return last is None or (not last.is_empty and any(last.ends.get(tp, end) < end for tp, end in until.items()))
+
+    def ends(self, batch: int) -> PartitionOffsets | None:
+        """The end offsets of a planned batch."""
+        plan = self._store.get(batch)
+        return None if plan is None else plan.ends
+
+    def _decide(self, batch: int) -> BatchPlan:
+        previous = self._store.get(batch - 1) if batch else None
+        if batch and previous is None:
+            raise ConfigError(
+                f"plan_location={self._store.location}: has no plan of batch {batch - 1}, which the checkpoint of the "
+                "query requires; use the plan location that the query was started with"
+            )
+        starts, bounds = self._starts(previous)
+        waited_ms = (time.monotonic() - self._last_trigger) * 1000
+        limits = self._stream.options.limits
+        plan = plan_batch(starts.offsets, bounds.latest, limits, waited_ms=waited_ms, until=self._until)
+        if not plan.is_empty:
+            self._last_trigger = time.monotonic()
+        return plan
+
+    def _starts(self, previous: BatchPlan | None) -> tuple[Resolved, Bounds]:
+        """Where the next batch starts. Losses are reported once they are certain."""
+        stream, options = self._stream, self._stream.options
+        checks_left = LOSS_CHECKS
+        while True:
+            checks_left -= 1
+            bounds = bounds_of(options.subscription, stream.brokers, stream.reader, all_exist=previous is None)
+            if previous is None:
+                starts = offsets_of(options.starting, bounds, stream.brokers, stream.reader)
+            else:
+                starts = continue_from(previous.ends, bounds)
+            if not starts.losses or options.fail_on_data_loss or not checks_left:
+                break
+            self._pause(LOSS_CHECK_SECONDS)
+        report_losses(starts.losses, fail=options.fail_on_data_loss)
+        return starts, bounds
