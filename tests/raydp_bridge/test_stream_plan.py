@@ -128,7 +128,9 @@ def test_batches_follow_one_another_and_a_repeated_one_is_the_same(tmp_path: Pat
     assert read(second, 1) == {A0: (25, 30), B0: (4, 6)}
     assert read(first, 1) == {A0: (25, 30), B0: (4, 6)}
     assert read(second, 2) == {}
+    topics.bounds.clear()  # a repeated batch asks nothing of the brokers
     assert read(second, 2) == {}
+    assert read(second, 0) == {A0: (5, 25), A1: (0, 9), B0: (0, 4)}
 
 
 def test_a_stream_starts_at_the_latest_offsets_of_its_first_batch(tmp_path: Path) -> None:
@@ -228,6 +230,8 @@ def test_limits_and_available_now(tmp_path: Path) -> None:
     stream.release()
     topics.bounds = {A0: (5, 26), A1: (0, 9), B0: (0, 4), TopicPartition("b", 1): (0, 0)}
     assert read(stream, batch) == {}, "one offset is less than minOffsetsPerTrigger"
+    topics.bounds[A0] = 5, 45
+    assert read(stream, batch + 1) == {A0: (25, 36)}
 
 
 @settings(max_examples=50)
