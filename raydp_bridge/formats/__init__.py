@@ -1,0 +1,1 @@
+"""Keys and values of records as columns of other types: JSON, msgpack, Avro and Protobuf, in both directions."""

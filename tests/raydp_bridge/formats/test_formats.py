@@ -1,0 +1,325 @@
+"""Values in msgpack, Avro and Protobuf become columns and are encoded again; malformed ones are null or an error."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from io import BytesIO
+from typing import Any
+from uuid import UUID
+
+import fastavro
+import msgpack
+import pyarrow as pa
+import pytest
+from google.protobuf import descriptor_pb2, timestamp_pb2, wrappers_pb2
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raylog.client.errors import SerializationError
+from raylog.core.errors import ConfigError
+from raylog.raydp_bridge.formats.avro import Avro
+from raylog.raydp_bridge.formats.msgpack import Msgpack
+from raylog.raydp_bridge.formats.protobuf import Protobuf
+from raylog.raydp_bridge.formats.values import ValueFormat, check_mode, decode_column, encode_column
+
+TIME = datetime(2013, 1, 1, 5, 17, 0, 123_000, tzinfo=UTC)
+SCHEMA = pa.struct(
+    [
+        ("n", pa.int64()),
+        ("name", pa.string()),
+        ("data", pa.binary()),
+        ("price", pa.float64()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("tags", pa.list_(pa.string())),
+        ("counts", pa.map_(pa.string(), pa.int32())),
+        ("inner", pa.struct([("flag", pa.bool_())])),
+    ]
+)
+AVRO = {
+    "type": "record",
+    "name": "a.Flight",
+    "fields": [
+        {"name": "n", "type": "long"},
+        {"name": "name", "type": ["null", "string"]},
+        {"name": "data", "type": "bytes"},
+        {"name": "price", "type": "double"},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "tags", "type": {"type": "array", "items": "string"}},
+        {"name": "counts", "type": {"type": "map", "values": "int"}},
+        {
+            "name": "inner",
+            "type": ["null", {"type": "record", "name": "Inner", "fields": [{"name": "flag", "type": "boolean"}]}],
+        },
+    ],
+}
+
+
+def message_of(name: str) -> Protobuf:
+    return Protobuf.from_descriptor_set(DESCRIPTORS.SerializeToString(), name)
+
+
+def _descriptors() -> descriptor_pb2.FileDescriptorSet:
+    kinds = descriptor_pb2.FieldDescriptorProto
+    found = descriptor_pb2.FileDescriptorSet()
+    timestamp_pb2.DESCRIPTOR.CopyToProto(found.file.add())
+    file = found.file.add(name="flight.proto", package="a", syntax="proto3", dependency=[timestamp_pb2.DESCRIPTOR.name])
+    inner = file.message_type.add(name="Inner")
+    inner.field.add(name="flag", number=1, type=kinds.TYPE_BOOL, label=kinds.LABEL_OPTIONAL)
+    color = file.enum_type.add(name="Color")
+    color.value.add(name="RED", number=0)
+    color.value.add(name="BLUE", number=1)
+    flight = file.message_type.add(name="Flight")
+    entry = flight.nested_type.add(name="CountsEntry")
+    entry.options.map_entry = True
+    entry.field.add(name="key", number=1, type=kinds.TYPE_STRING, label=kinds.LABEL_OPTIONAL)
+    entry.field.add(name="value", number=2, type=kinds.TYPE_INT32, label=kinds.LABEL_OPTIONAL)
+    plain = [("n", kinds.TYPE_INT64), ("name", kinds.TYPE_STRING), ("data", kinds.TYPE_BYTES)]
+    for number, (name, kind) in enumerate([*plain, ("price", kinds.TYPE_DOUBLE)], 1):
+        flight.field.add(name=name, number=number, type=kind, label=kinds.LABEL_OPTIONAL)
+    message = kinds.TYPE_MESSAGE
+    optional, repeated = kinds.LABEL_OPTIONAL, kinds.LABEL_REPEATED
+    flight.field.add(name="at", number=5, type=message, label=optional, type_name=".google.protobuf.Timestamp")
+    flight.field.add(name="tags", number=6, type=kinds.TYPE_STRING, label=repeated)
+    flight.field.add(name="counts", number=7, type=message, label=repeated, type_name=".a.Flight.CountsEntry")
+    flight.field.add(name="inner", number=8, type=message, label=optional, type_name=".a.Inner")
+    flight.field.add(name="color", number=9, type=kinds.TYPE_ENUM, label=optional, type_name=".a.Color")
+    flight.field.add(name="inners", number=10, type=message, label=repeated, type_name=".a.Inner")
+    flight.field.add(name="big", number=11, type=kinds.TYPE_UINT64, label=optional)
+    node = file.message_type.add(name="Node")
+    node.field.add(name="next", number=1, type=message, label=optional, type_name=".a.Node")
+    file.message_type.add(name="Empty")
+    return found
+
+
+DESCRIPTORS = _descriptors()
+MSGPACK, AVRO_FORMAT, PROTOBUF = Msgpack(SCHEMA), Avro(AVRO), message_of("a.Flight")
+FORMATS: list[ValueFormat] = [MSGPACK, AVRO_FORMAT, PROTOBUF]
+formats = pytest.mark.parametrize("value_format", FORMATS, ids=lambda each: each.name)
+
+INT32 = st.integers(-(1 << 31), (1 << 31) - 1)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
+ROW = st.fixed_dictionaries(
+    {
+        "n": st.integers(-(1 << 63), (1 << 63) - 1),
+        "name": TEXT,
+        "data": st.binary(max_size=5),
+        "price": st.floats(allow_nan=False),
+        "at": st.datetimes(datetime(1900, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC)).map(  # noqa: DTZ001
+            lambda time: time.replace(microsecond=time.microsecond // 1000 * 1000)
+        ),
+        "tags": st.lists(TEXT, max_size=3),
+        "counts": st.dictionaries(TEXT, INT32, max_size=3),
+        "inner": st.none() | st.fixed_dictionaries({"flag": st.booleans()}),
+    }
+)
+
+
+def column_of(rows: list[Mapping[str, Any] | None], kind: pa.DataType) -> pa.Array:
+    return pa.array([row and {**row, "counts": sorted(row["counts"].items())} for row in rows], kind)
+
+
+@formats
+@given(rows=st.lists(st.none() | ROW, max_size=4))
+def test_values_are_decoded_as_they_were_encoded(value_format: ValueFormat, rows: list[Any]) -> None:
+    again = pickle.loads(pickle.dumps(value_format))
+    assert again.arrow_type == value_format.arrow_type
+    encoded = encode_column(column_of(rows, SCHEMA), again)
+    assert encoded.type == pa.binary()
+    decoded = decode_column(encoded, value_format)
+    assert decoded.type == value_format.arrow_type
+    shown = [row and {name: row[name] for name in SCHEMA.names} for row in decoded.to_pylist(maps_as_pydicts="strict")]
+    assert shown == rows
+
+
+@formats
+@given(data=st.binary(max_size=40))
+def test_any_bytes_are_a_value_or_malformed(value_format: ValueFormat, data: bytes) -> None:
+    column = pa.array([data, None], pa.binary())
+    permissive = decode_column(column, value_format, "PERMISSIVE")
+    assert (len(permissive), permissive.type) == (2, value_format.arrow_type)
+    if permissive[0].is_valid:
+        assert decode_column(column, value_format).equals(permissive)
+
+
+@formats
+def test_a_malformed_value_is_null_or_fails(value_format: ValueFormat) -> None:
+    row = {"n": 1, "data": b"", "price": 0.5, "at": TIME, "tags": [], "counts": {}, "name": "a", "inner": None}
+    good = encode_column(column_of([row], SCHEMA), value_format)[0].as_py()
+    column = pa.array([good, b"\xff\xff\xff", None, good[:-1], good], pa.binary())
+    assert decode_column(column, value_format, "PERMISSIVE").is_valid().to_pylist() == [True, False, False, False, True]
+    with pytest.raises(SerializationError, match=f"cannot be decoded as {value_format.name}"):
+        decode_column(column, value_format)
+
+
+@formats
+def test_a_value_that_does_not_fit_the_format_is_null_or_fails(value_format: ValueFormat) -> None:
+    if value_format is MSGPACK:
+        pytest.skip("everything fits")
+    column = pa.array([{"n": "text"}], pa.struct([("n", pa.string())]))
+    assert encode_column(column, value_format, "PERMISSIVE").to_pylist() == [None]
+    with pytest.raises(SerializationError, match=f"cannot be encoded as {value_format.name}"):
+        encode_column(column, value_format)
+
+
+def test_texts_are_decoded_too() -> None:
+    kind = pa.struct([("a", pa.int64())])
+    text = msgpack.packb({"a": 1}).decode("latin-1").encode()[1:]  # any text; not a map
+    assert decode_column(pa.array([text.decode("utf-8", "ignore")]), Msgpack(kind), "PERMISSIVE").null_count == 1
+
+
+def test_modes_are_those_of_spark() -> None:
+    check_mode("FAILFAST")
+    check_mode("PERMISSIVE")
+    with pytest.raises(ConfigError, match="mode='DROPMALFORMED': must be one of FAILFAST, PERMISSIVE"):
+        check_mode("DROPMALFORMED")
+
+
+# --- msgpack
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.int64(), 1.5),
+        (pa.int64(), True),
+        (pa.int64(), "1"),
+        (pa.int32(), 1 << 40),
+        (pa.int64(), (1 << 64) - 1),
+        (pa.string(), 1),
+        (pa.string(), {"a": 1}),
+        (pa.struct([("a", pa.int64())]), [1]),
+        (pa.struct([("a", pa.int64())]), [["a", 1]]),
+        (pa.struct([("a", pa.int64())]), {"a": 1.5}),
+        (pa.list_(pa.int64()), {"a": 1}),
+        (pa.list_(pa.int64()), [1, 2.5]),
+        (pa.map_(pa.string(), pa.int64()), [["a", 1]]),
+        (pa.map_(pa.string(), pa.int64()), {"a": 0.5}),
+    ],
+    ids=str,
+)
+def test_msgpack_of_another_type_is_malformed(kind: pa.DataType, value: Any) -> None:
+    column = pa.array([msgpack.packb(value)], pa.binary())
+    assert decode_column(column, Msgpack(kind), "PERMISSIVE").null_count == 1
+    with pytest.raises(SerializationError):
+        decode_column(column, Msgpack(kind))
+
+
+def test_fields_that_msgpack_lacks_are_null_and_unknown_ones_are_ignored() -> None:
+    kind = pa.struct([("a", pa.int64()), ("b", pa.string())])
+    column = pa.array([msgpack.packb({"b": "x", "c": [1]}), msgpack.packb(None)], pa.binary())
+    assert decode_column(column, Msgpack(kind)).to_pylist() == [{"a": None, "b": "x"}, None]
+
+
+@pytest.mark.parametrize("value", [b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff", b"\x91" * 100_000, b"\xc6\xff"])
+def test_hostile_msgpack_is_malformed(value: bytes) -> None:
+    assert decode_column(pa.array([value], pa.binary()), Msgpack(pa.list_(pa.int64())), "PERMISSIVE").null_count == 1
+
+
+# --- Avro
+
+
+def test_logical_types_of_avro() -> None:
+    logical = {
+        "date": ("int", date(2013, 1, 1)),
+        "timestamp-micros": ("long", TIME),
+        "local-timestamp-micros": ("long", TIME.replace(tzinfo=None)),
+        "uuid": ("string", UUID(int=5)),
+    }
+    fields: list[Any] = [
+        {"name": name.replace("-", "_"), "type": {"type": kind, "logicalType": name}}
+        for name, (kind, _) in logical.items()
+    ]
+    fields.append({"name": "d", "type": {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}})
+    fields.append({"name": "e", "type": {"type": "enum", "name": "E", "symbols": ["A", "B"]}})
+    fields.append({"name": "again", "type": ["null", "E"]})
+    fields.append({"name": "f", "type": {"type": "fixed", "name": "F", "size": 2}})
+    avro = Avro(json.dumps({"type": "record", "name": "R", "fields": fields}))
+    row: dict[str, Any] = {name.replace("-", "_"): value for name, (_, value) in logical.items()}
+    row |= {"d": Decimal("1.25"), "e": "B", "again": None, "f": b"xy"}
+    decoded = decode_column(pa.array([avro.encode(row)], pa.binary()), avro)
+    assert decoded.to_pylist() == [row | {"uuid": str(UUID(int=5))}]
+    assert decode_column(encode_column(decoded, avro), avro).equals(decoded)
+
+
+def test_the_schema_of_the_writer() -> None:
+    old = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
+    new = {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": "a", "type": "long"}, {"name": "b", "type": "string", "default": "x"}],
+    }
+    stream = BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(old), {"a": 5})
+    avro = pickle.loads(pickle.dumps(Avro(new, writer_schema=old)))
+    assert decode_column(pa.array([stream.getvalue()], pa.binary()), avro).to_pylist() == [{"a": 5, "b": "x"}]
+
+
+def record(kind: Any) -> dict[str, Any]:
+    return {"type": "record", "name": "R", "fields": [{"name": "a", "type": kind}]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ("{", "is not one of Avro"),
+        ("5", "is not one of Avro"),
+        ({"type": "record"}, "schema"),
+        ({"type": "record", "name": "R", "fields": []}, "has no fields"),
+        (record("nothing"), "schema"),
+        (record("null"), "the type 'null' is not supported"),
+        (record(["int", "string"]), "a union must be of null and one other type"),
+        (record({"type": "array", "items": "null"}), "the type 'null' is not supported"),
+        (record(["null", "R"]), "R contains itself"),
+        (record({"type": "array", "items": "R"}), "R contains itself"),
+        (record({"type": "int", "logicalType": "time-millis"}), "the logical type 'time-millis' is not supported"),
+        (record({"type": "fixed", "name": "F", "size": 0}), "has size 0"),
+        (record({"type": "bytes", "logicalType": "decimal", "precision": 39}), "at most 38"),
+    ],
+)
+def test_schemas_that_no_column_can_have_are_refused(schema: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Avro(schema)
+
+
+def test_bytes_after_an_avro_value_are_malformed() -> None:
+    avro = Avro('"int"')
+    assert decode_column(pa.array([avro.encode(1)], pa.binary()), avro).to_pylist() == [1]
+    with pytest.raises(SerializationError, match="1 bytes follow the value"):
+        decode_column(pa.array([avro.encode(1) + b"\0"], pa.binary()), avro)
+
+
+# --- Protobuf
+
+
+def test_fields_of_protobuf() -> None:
+    row = {"color": "BLUE", "inners": [{"flag": True}, {}], "big": Decimal((1 << 64) - 1)}
+    (found,) = decode_column(pa.array([PROTOBUF.encode(row)], pa.binary()), PROTOBUF).to_pylist()
+    assert (found["color"], found["inners"]) == ("BLUE", [{"flag": True}, {"flag": False}])
+    assert found["big"] == (1 << 64) - 1
+    assert (found["n"], found["name"], found["inner"], found["at"]) == (0, "", None, None), "defaults, and no presence"
+    unknown = decode_column(pa.array([PROTOBUF.encode({"color": "7"})], pa.binary()), PROTOBUF)
+    assert unknown.to_pylist()[0]["color"] == "7"
+
+
+def test_a_generated_class_is_enough() -> None:
+    value_format = pickle.loads(pickle.dumps(Protobuf(wrappers_pb2.StringValue)))
+    encoded = wrappers_pb2.StringValue(value="x").SerializeToString()
+    assert decode_column(pa.array([encoded], pa.binary()), value_format).to_pylist() == [{"value": "x"}]
+
+
+def test_messages_that_no_column_can_have_are_refused() -> None:
+    for name, message in (
+        ("a.Node", r"a\.Node contains itself"),
+        ("a.Empty", r"a\.Empty has no fields"),
+        ("a.Missing", "has no message 'a.Missing'"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            message_of(name)
+    with pytest.raises(ConfigError, match="descriptor set: has no message"):
+        Protobuf.from_descriptor_set(b"\xff", "a.Flight")
+    with pytest.raises(ConfigError, match="must be a generated class or a descriptor"):
+        Protobuf(str)
