@@ -68,5 +68,5 @@ def plan_batch(
     available = latest if until is None else hold(latest, until)
     if until is not None:
         limits = replace(limits, min_offsets=None)
-    ends = {tp: max(start, available.get(tp, start)) for tp, start in starts.items()}
+    ends = {tp: available.get(tp, start) for tp, start in starts.items()}
     return BatchPlan(dict(starts), admit(starts, ends, limits, waited_ms=waited_ms))

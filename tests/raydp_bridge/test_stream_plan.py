@@ -234,6 +234,10 @@ def test_limits_and_available_now(tmp_path: Path) -> None:
     assert read(stream, batch + 1) == {A0: (25, 36)}
 
 
+def test_a_stream_that_is_past_the_end_of_available_now_reads_nothing() -> None:
+    assert plan_batch({A0: 9}, {A0: 20}, Limits(), waited_ms=0, until={A0: 5}).is_empty
+
+
 @settings(max_examples=50)
 @given(st.data())
 def test_batches_read_every_offset_once_whatever_is_repeated(data: st.DataObject) -> None:
