@@ -64,23 +64,19 @@ class Planner:
             plan = self._store.get(batch) or self._store.add(batch, self._decide(batch))
         return plan.shares(self._stream.tasks, self._stream.options.min_partitions)
 
-    def hold(self) -> None:
-        """Plan no further than to what is available now, for Trigger.AvailableNow. Raises KafkaError."""
-        latest = bounds_of(self._stream.options.subscription, self._stream.brokers, self._stream.reader).latest
-        with self._lock:
-            self._until = latest
+    def latest(self) -> PartitionOffsets:
+        """The end of what can be read now. Raises KafkaError."""
+        return bounds_of(self._stream.options.subscription, self._stream.brokers, self._stream.reader).latest
 
-    def release(self) -> None:
-        """Plan without an end again."""
+    def hold(self, until: PartitionOffsets | None) -> None:
+        """Plan no further than this, for Trigger.AvailableNow; None for no end."""
         with self._lock:
-            self._until = None
+            self._until = until
 
-    def holds_more(self) -> bool:
-        """Whether batches are left before the end that `hold` has fixed."""
-        with self._lock:
-            until = self._until or {}
-            planned = self._store.batches()
-            last = planned[max(planned)] if planned else None
+    def is_before(self, until: PartitionOffsets) -> bool:
+        """Whether the last batch was not empty and ended before `until`, so that another one is to be read."""
+        planned = self._store.batches()
+        last = planned[max(planned)] if planned else None
         return last is None or (not last.is_empty and any(last.ends.get(tp, end) < end for tp, end in until.items()))
 
     def ends(self, batch: int) -> PartitionOffsets | None:

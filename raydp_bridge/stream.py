@@ -38,6 +38,7 @@ from raylog.client.group_offsets import OffsetAndMetadata
 from raylog.core.errors import ConfigError, KafkaError
 from raylog.raydp_bridge.arrow import spark_schema
 from raylog.raydp_bridge.offset_ranges import OffsetRange
+from raylog.raydp_bridge.partition_offsets import PartitionOffsets
 from raylog.raydp_bridge.plan_store import PlanStore
 from raylog.raydp_bridge.planner import Planner, Stream
 from raylog.raydp_bridge.ranges import TopicReader, bounds_of, brokers_of, offsets_of, read_range
@@ -107,17 +108,17 @@ def run_available_now(writer: DataStreamWriter, *, plan_location: str | os.PathL
     if stream is None:
         raise ConfigError(f"plan_location={plan_location!r}: no stream with it was made by read_stream in this process")
     planner = _planner().actor
-    refused: KafkaError | None = ray.get(planner.hold.remote(stream))
-    if refused is not None:
-        raise refused
+    until: PartitionOffsets | KafkaError = ray.get(planner.latest.remote(stream))
+    if isinstance(until, KafkaError):
+        raise until
     try:
         while True:
-            query = writer.trigger(availableNow=True).start()
-            query.awaitTermination()
-            if not ray.get(planner.holds_more.remote(stream)):
+            ray.get(planner.hold.remote(stream, until))  # each time: it may have been restarted
+            writer.trigger(availableNow=True).start().awaitTermination()
+            if not ray.get(planner.is_before.remote(stream, until)):
                 return
     finally:
-        ray.get(planner.release.remote(stream))
+        ray.get(planner.hold.remote(stream, None))
 
 
 class _Planners:
@@ -127,6 +128,8 @@ class _Planners:
         self._planners: dict[str, Planner] = {}
         self._started: dict[tuple[str, int], tuple[Stream, int]] = {}
         """The latest batch of each query, by query and the number that Spark has given it."""
+        self._warned: set[str] = set()
+        """Queries whose offsets could not be committed."""
         self._lock = threading.Lock()
 
     def ranges(
@@ -156,20 +159,21 @@ class _Planners:
                 offsets = {tp: OffsetAndMetadata(end) for tp, end in ends.items()}
                 calls.run(alter_consumer_group_offsets(f"spark-{query_id}", offsets), COMMIT_SECONDS)
         except KafkaError as error:  # the offsets are for display only
-            log.warning("offsets not committed", extra={"query": query_id, "reason": error.message})
+            if query_id not in self._warned:
+                log.warning("offsets not committed", extra={"query": query_id, "reason": error.message})
+            self._warned.add(query_id)
 
-    def hold(self, stream: Stream) -> KafkaError | None:
+    def latest(self, stream: Stream) -> PartitionOffsets | KafkaError:
         try:
-            self._planner(stream).hold()
+            return self._planner(stream).latest()
         except KafkaError as error:
             return error
-        return None
 
-    def release(self, stream: Stream) -> None:
-        self._planner(stream).release()
+    def hold(self, stream: Stream, until: PartitionOffsets | None) -> None:
+        self._planner(stream).hold(until)
 
-    def holds_more(self, stream: Stream) -> bool:
-        return self._planner(stream).holds_more()
+    def is_before(self, stream: Stream, until: PartitionOffsets) -> bool:
+        return self._planner(stream).is_before(until)
 
     def _planner(self, stream: Stream) -> Planner:
         with self._lock:

@@ -218,16 +218,16 @@ def test_limits_and_available_now(tmp_path: Path) -> None:
     topics = Topics()
     stream = planner(topics, tmp_path, maxOffsetsPerTrigger="11", minOffsetsPerTrigger="11", maxTriggerDelay="1h")
     assert read(stream, 0) == {A0: (5, 11), A1: (0, 3), B0: (0, 1)}
-    stream.hold()
-    assert stream.holds_more()
+    until = stream.latest()
+    stream.hold(until)
     topics.bounds |= {A0: (5, 1_000), TopicPartition("b", 1): (0, 50)}
     batch = 1
-    while stream.holds_more():
+    while stream.is_before(until):
         read(stream, batch)
         batch += 1
     assert batch == 4
     assert stream.ends(batch - 1) == {A0: 25, A1: 9, B0: 4, TopicPartition("b", 1): 0}
-    stream.release()
+    stream.hold(None)
     topics.bounds = {A0: (5, 26), A1: (0, 9), B0: (0, 4), TopicPartition("b", 1): (0, 0)}
     assert read(stream, batch) == {}, "one offset is less than minOffsetsPerTrigger"
     topics.bounds[A0] = 5, 45

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import ray
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812
 
 import raylog
 from raylog.core.errors import ConfigError, KafkaError
 from raylog.raydp_bridge.plan_store import PlanStore
-from raylog.raydp_bridge.stream import read_stream, run_available_now
+from raylog.raydp_bridge.stream import _planner, read_stream, run_available_now
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,7 +36,7 @@ class Topic:
         self.servers = cluster.bootstrap_servers
         self.count = 0
         with self.admin() as admin:
-            admin.create_topics(raylog.NewTopic(name, num_partitions=partitions))
+            admin.create_topics(raylog.NewTopic(name, num_partitions=partitions, configs={"retention.ms": "-1"}))
 
     def admin(self) -> raylog.AdminClient:
         return raylog.AdminClient(bootstrap_servers=self.servers)
@@ -160,6 +161,7 @@ def test_available_now_reads_what_there_is_in_batches_of_the_limit(
     def keep(rows: DataFrame, batch: int) -> None:
         found.append(sorted(int(row.value) for row in rows.collect()))
         topic.write(5)  # belongs to the next run
+        ray.kill(_planner().actor, no_restart=False)
 
     writer = frame.writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path / "c"))
     run_available_now(writer, plan_location=tmp_path / "p")
