@@ -15,13 +15,13 @@ from benchmarks.figures import Figure, figure, percentile, progress, timed
 from benchmarks.librdkafka import NativeProducer
 from benchmarks.wire import PRODUCER
 from raylog import Cluster, PartitionReader
-from raylog.client.cluster_client import ClusterClient
 from raylog.client.network_loop import NetworkLoop
 from raylog.core.ids import TopicPartition
 from raylog.logstore.shared_page import PageSnapshot, PageView, SharedPage
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.transport import unix
 from raylog.transport.doorbell import Doorbell, Sleeper
+from tests.support.raw_client import RawClient
 
 LATENCY_RECORDS = 500
 LATENCY_PAUSE_SECONDS = 0.005
@@ -84,8 +84,8 @@ def _latency(cluster: Cluster, transport: str) -> list[Figure]:
     """From just before Produce is sent to when a reader in another process holds the record, one at a time."""
     topic = f"bench-latency-{transport}"
     tp = TopicPartition(topic, 0)
-    with ClusterClient(cluster.bootstrap_servers, client_id="bench") as client:
-        client.view([topic], allow_auto_topic_creation=True)
+    with RawClient(cluster.bootstrap_servers, client_id="bench") as client:
+        client.metadata([topic], create=True)
         client.produce(tp, build_batch([NewRecord(None, b"0", 1000)]))
         command = [sys.executable, "-m", "benchmarks.local", transport, cluster.name, cluster.bootstrap_servers]
         environment = {"ray_address": cluster.ray_address}

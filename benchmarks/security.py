@@ -32,7 +32,7 @@ from raylog.security import authority
 from raylog.security.sasl import scram
 from raylog.security.sasl.mechanism import SaslClient
 from raylog.security.sasl.plain import PlainClient
-from raylog.transport.blocking import BlockingConnection, SocketStream, connect_tcp
+from tests.support.connection import BlockingConnection, SocketStream, connect_tcp
 
 HOST = "127.0.0.1"
 CLIENT_THREADS = 2

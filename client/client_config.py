@@ -31,7 +31,6 @@ from raylog.security.sasl.oauthbearer import OAUTHBEARER, OAuthBearerClient
 from raylog.security.sasl.plain import PLAIN, PlainClient
 from raylog.security.sasl.scram import NONCE_BYTES, ScramClient, ScramMechanism
 from raylog.security.tls import client_context
-from raylog.transport.blocking import DEFAULT_TIMEOUT_SECONDS, Login, SocketStream, connect_tcp
 
 TOKEN_BYTES_MAX: Final = 512 << 10
 
@@ -117,13 +116,13 @@ class Dialer:
         return parse_jaas(jaas.reveal()).options.get("username", "") if jaas is not None and by_name else ""
 
     @property
+    def uses_tls(self) -> bool:
+        return self._settings.tls is not None
+
+    @property
     def is_plain(self) -> bool:
         """Whether connections have neither TLS nor a login."""
         return self._settings.tls is None and self._login is None
-
-    def connect(self, host: str, port: int, *, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> SocketStream:
-        """Raises KafkaError and ConfigError. Files are read each time: they may have been replaced."""
-        return connect_tcp(host, port, tls=self._context(), login=self.login(host), timeout_seconds=timeout_seconds)
 
     def prepare(self, host: str) -> tuple[ssl.SSLContext | None, SaslClient | None]:
         """What a connection to this host needs. Reads files, and may ask another service: it may block.
@@ -135,10 +134,6 @@ class Dialer:
     def _context(self) -> ssl.SSLContext | None:
         tls = self._settings.tls
         return None if tls is None else client_context(tls, check_host_name=self._settings.check_host_name)
-
-    def login(self, host: str) -> Login | None:
-        """Begins exchanges with the broker on this host; None without SASL."""
-        return None if self._login is None else partial(self._login, host)
 
 
 def _login_by(settings: ClientSettings) -> Callable[[str], SaslClient] | None:

@@ -118,6 +118,12 @@ class ClusterMetadata:
         for gone in before.keys() - self._wanted.keys():
             self.topics.pop(gone, None)
 
+    def forget(self, topics: Iterable[str]) -> None:
+        """Ask for these again, and wait for the answer."""
+        for topic in topics:
+            self.topics.pop(topic, None)
+        self.expire()
+
     def expire(self) -> None:
         """What is known may be outdated: ask again, as soon as the backoff permits."""
         self._stale = True

@@ -143,11 +143,16 @@ class NetworkLoop:
         except (KafkaError, ConfigError) as error:
             end = partial(self._refused, link, error)
         except ssl.SSLError as error:
-            refused = KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, f"{link.peer}: TLS failed: {error}")
+            reason = getattr(error, "verify_message", "") or error.reason or str(error)
+            text = f"the TLS handshake with {link.peer} failed: {reason}"
+            refused = KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, text)
             end = partial(self._refused, link, refused)
-        except (OSError, TimeoutError) as error:
+        except TimeoutError as error:
             reason = str(error) or "connecting took longer than socket.connection.setup.timeout.ms"
             end = partial(self._not_connected, link, reason)
+        except OSError as error:
+            during = " during the TLS handshake; its listener may not use TLS" if self._dialer.uses_tls else ""
+            end = partial(self._not_connected, link, str(error) or f"closed by the peer{during}")
         finally:
             self._tasks.pop(link, None)
             self._logins.pop(link, None)

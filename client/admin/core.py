@@ -8,7 +8,7 @@ has no answer by then has failed.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Generic, TypeVar, cast
@@ -201,9 +201,17 @@ class AdminCore:
         """Carry out an operation that has begun. Raises ClientClosedError."""
         if self.closed:
             raise ClientClosedError("the admin client is closed")
-        operation.failure_before = self.network.metadata.failure
+        metadata = self.network.metadata
+        operation.failure_before = metadata.failure
+        refused = {name for name in self._topics if name in metadata.topics and metadata.topics[name].error_code}
+        if refused:  # permissions may have changed since
+            metadata.forget(refused)
         self._open.append(operation)
         self._want_topics()
+
+    def keep_topics(self, topics: Iterable[str]) -> None:
+        """Keep the metadata of these topics as well from one operation to the next."""
+        self._topics |= set(topics)
 
     def close(self) -> bool:
         """All operations fail. Returns whether the client was open."""

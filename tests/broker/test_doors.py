@@ -19,8 +19,6 @@ from typing import Any
 import pytest
 
 from raylog.client.client_config import ClientConfig
-from raylog.client.cluster_client import ClusterClient
-from raylog.client.connectors import NearestConnector
 from raylog.client.local_broker import open_local
 from raylog.config.authorization import STANDARD_AUTHORIZER
 from raylog.core.errors import ErrorCode, KafkaError
@@ -30,11 +28,12 @@ from raylog.protocol.messages.metadata import MetadataRequest
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.security.acl import CLUSTER, AclBinding, AclFilter, Operation, PatternType, Permission, Resource
 from raylog.security.sasl.scram import ScramMechanism
-from raylog.transport.blocking import BlockingConnection
 from tests.support import administration
 from tests.support import administration as admin
 from tests.support.certificates import Certificates
 from tests.support.cluster_thread import RunningCluster, cluster_thread
+from tests.support.connection import BlockingConnection, connect
+from tests.support.raw_client import RawClient
 
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -64,7 +63,7 @@ class Guarded:
     certificates: Certificates
     folder: Path
 
-    def client(self, protocol: str, mechanism: str = "", user: str = USER, password: str = SECRET) -> ClusterClient:
+    def client(self, protocol: str, mechanism: str = "", user: str = USER, password: str = SECRET) -> RawClient:
         endpoint = self.running.broker.endpoints[protocol]
         properties: dict[str, Any] = {"security.protocol": protocol, "sasl.mechanism": mechanism or "PLAIN"}
         if protocol.endswith("SSL"):
@@ -78,10 +77,10 @@ class Guarded:
             token = self.folder / "token"
             token.write_text(unsecured_token(user))
             properties |= {"sasl.oauthbearer.token.endpoint.url": token.as_uri()}
-        return ClusterClient(ClientConfig.of(f"localhost:{endpoint.port}", properties), client_id="test")
+        return RawClient(ClientConfig.of(f"localhost:{endpoint.port}", properties), client_id="test")
 
     @contextmanager
-    def administrator(self) -> Iterator[ClusterClient]:
+    def administrator(self) -> Iterator[RawClient]:
         with self.client("SASL_PLAINTEXT", "PLAIN", "admin", "secret") as client:
             yield client
 
@@ -127,27 +126,27 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
         yield made
 
 
-def write(client: ClusterClient) -> None:
+def write(client: RawClient) -> None:
     client.produce(TP, build_batch([NewRecord(None, b"value", int(time.time() * 1000))]))
 
 
-def read(client: ClusterClient) -> None:
+def read(client: RawClient) -> None:
     client.fetch(TP, 0, max_bytes=1000, max_wait_ms=0)
 
 
-def commit(client: ClusterClient) -> None:
+def commit(client: RawClient) -> None:
     administration.commit_offsets(client, GROUP, {TP: 0})
 
 
-def create(client: ClusterClient) -> None:
+def create(client: RawClient) -> None:
     admin.create_topic(client, f"guarded-{next(numbers)}", num_partitions=1)
 
 
-def administer(client: ClusterClient) -> None:
+def administer(client: RawClient) -> None:
     administration.list_users(client)
 
 
-OPERATIONS: dict[Callable[[ClusterClient], None], list[tuple[Operation, Resource]]] = {
+OPERATIONS: dict[Callable[[RawClient], None], list[tuple[Operation, Resource]]] = {
     write: [(Operation.WRITE, Resource.topic(TP.topic))],
     read: [(Operation.READ, Resource.topic(TP.topic))],
     commit: [(Operation.READ, Resource.topic(TP.topic)), (Operation.READ, Resource.group(GROUP))],
@@ -157,7 +156,7 @@ OPERATIONS: dict[Callable[[ClusterClient], None], list[tuple[Operation, Resource
 """What each needs."""
 
 
-def code_of(operation: Callable[[ClusterClient], None], client: ClusterClient) -> ErrorCode:
+def code_of(operation: Callable[[RawClient], None], client: RawClient) -> ErrorCode:
     try:
         operation(client)
     except KafkaError as error:
@@ -188,18 +187,18 @@ def wait_for_entries(guarded: Guarded, holds: Callable[[set[AclBinding]], bool])
         pass
 
 
-def at_listener(protocol: str, mechanism: str = "") -> Callable[[Guarded], ClusterClient]:
+def at_listener(protocol: str, mechanism: str = "") -> Callable[[Guarded], RawClient]:
     return lambda guarded: guarded.client(protocol, mechanism)
 
 
-def at_unix_socket(guarded: Guarded) -> ClusterClient:
+def at_unix_socket(guarded: Guarded) -> RawClient:
     """After Metadata over TCP, by a listener without a login: requests to leaders and coordinators take the socket."""
     servers = f"localhost:{guarded.running.broker.endpoints['PLAINTEXT'].port}"
-    return ClusterClient(NearestConnector(ClientConfig(servers)), client_id="test")
+    return RawClient(servers, client_id="test")
 
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-DOORS: dict[str, Callable[[Guarded], ClusterClient]] = {
+DOORS: dict[str, Callable[[Guarded], RawClient]] = {
     **{f"{name}, {each}": at_listener(name, each) for name in ("SASL_PLAINTEXT", "SASL_SSL") for each in MECHANISMS},
     "SSL, certificate": at_listener("SSL"),
 }
@@ -208,7 +207,7 @@ DOORS: dict[str, Callable[[Guarded], ClusterClient]] = {
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.__name__)
 @pytest.mark.parametrize("door", DOORS)
 def test_each_door_serves_who_has_the_right_and_nobody_else(
-    guarded: Guarded, door: str, operation: Callable[[ClusterClient], None]
+    guarded: Guarded, door: str, operation: Callable[[RawClient], None]
 ) -> None:
     with DOORS[door](guarded) as client:
         assert code_of(operation, client) in REFUSALS
@@ -252,13 +251,13 @@ class TestChangedUsers:
             "sasl.mechanism": "SCRAM-SHA-256",
             "sasl.jaas.config": jaas(SCRAM_MODULE, username="carol", password=password),
         }
-        dialer = ClientConfig.of("localhost:1", properties).dialer()
-        connection = BlockingConnection(dialer.connect("localhost", port), client_id="test")
+        config = ClientConfig.of("localhost:1", properties)
+        connection = BlockingConnection(connect(config, "localhost", port), client_id="test")
         stack.callback(connection.close)
         return connection
 
     @pytest.fixture
-    def carol(self, guarded: Guarded) -> Iterator[ClusterClient]:
+    def carol(self, guarded: Guarded) -> Iterator[RawClient]:
         """The administrator's connection, with a user who is removed again."""
         with guarded.administrator() as client:
             administration.set_password(client, "carol", Password("first"))
@@ -267,7 +266,7 @@ class TestChangedUsers:
             if "carol" in administration.list_users(client):
                 administration.remove_user(client, "carol")
 
-    def test_a_deleted_user(self, guarded: Guarded, carol: ClusterClient) -> None:
+    def test_a_deleted_user(self, guarded: Guarded, carol: RawClient) -> None:
         with ExitStack() as stack:
             connection = self.open(guarded, stack, "first")
             administration.remove_user(carol, "carol")
@@ -279,7 +278,7 @@ class TestChangedUsers:
             with pytest.raises(KafkaError, match="SASL_AUTHENTICATION_FAILED"):
                 connection.call(MetadataRequest(topics=()))
 
-    def test_a_changed_password(self, guarded: Guarded, carol: ClusterClient) -> None:
+    def test_a_changed_password(self, guarded: Guarded, carol: RawClient) -> None:
         with ExitStack() as stack:
             connection = self.open(guarded, stack, "first")
             before = guarded.running.do(lambda: dict(guarded.running.broker.image.scram_credentials))

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from raylog.client.cluster_client import ClusterClient
 from raylog.core.ids import TopicPartition
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from raylog.protocol.framing import frame
@@ -18,6 +17,7 @@ from raylog.protocol.messages.metadata import MetadataRequest
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.registry import APIS
 from tests.support.cluster_process import ClusterProcess, cluster_process
+from tests.support.raw_client import RawClient
 
 pytestmark = pytest.mark.slow
 
@@ -32,10 +32,10 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]
 
 
 @pytest.fixture
-def witness(broker: ClusterProcess) -> Iterator[ClusterClient]:
+def witness(broker: ClusterProcess) -> Iterator[RawClient]:
     """Somebody else's connection, which must not notice anything."""
-    with ClusterClient(broker.bootstrap_servers, client_id="witness") as client:
-        client.view(["t"], allow_auto_topic_creation=True)
+    with RawClient(broker.bootstrap_servers, client_id="witness") as client:
+        client.metadata(["t"], create=True)
         client.leader(TOPIC)
         yield client
 
@@ -44,7 +44,7 @@ def connect(broker: ClusterProcess) -> socket.socket:
     return socket.create_connection(("127.0.0.1", broker.port), timeout=20)
 
 
-def test_a_flood_of_invalid_bytes(broker: ClusterProcess, witness: ClusterClient) -> None:
+def test_a_flood_of_invalid_bytes(broker: ClusterProcess, witness: RawClient) -> None:
     rng = random.Random(11)
     before = broker.anonymous_bytes()
     held: list[socket.socket] = []
@@ -66,7 +66,7 @@ def test_a_flood_of_invalid_bytes(broker: ClusterProcess, witness: ClusterClient
         sock.close()
 
 
-def test_a_large_frame_that_is_not_a_valid_message(broker: ClusterProcess, witness: ClusterClient) -> None:
+def test_a_large_frame_that_is_not_a_valid_message(broker: ClusterProcess, witness: RawClient) -> None:
     """90 MB of empty topics in one Produce: refused, and what it took is given back."""
     before = broker.anonymous_bytes()
     with connect(broker) as sock:
@@ -78,7 +78,7 @@ def test_a_large_frame_that_is_not_a_valid_message(broker: ClusterProcess, witne
     assert broker.anonymous_bytes() - before < GROWTH_BYTES_MAX
 
 
-def test_a_client_that_requests_and_never_reads(broker: ClusterProcess, witness: ClusterClient) -> None:
+def test_a_client_that_requests_and_never_reads(broker: ClusterProcess, witness: RawClient) -> None:
     value = bytes(1_000_000)
     for _ in range(30):
         witness.produce(TOPIC, build_batch([NewRecord(None, value, 0)]))

@@ -30,12 +30,12 @@ from raylog.security.acl import Operation, PatternType, Permission, Resource
 from raylog.security.sasl.mechanism import SaslClient
 from raylog.security.sasl.plain import PlainClient
 from raylog.security.sasl.scram import ScramClient, ScramMechanism, salted_password
-from raylog.transport.blocking import BlockingConnection, SocketStream
 from tests.broker.required_operations import ANY_ACL, TOPIC, Required, commit, produce
 from tests.broker.test_authorization import CASE_NAMES, CASES, codes_in, refusals_in
 from tests.broker.test_tls_listener import dial
 from tests.support.certificates import Certificates
 from tests.support.cluster_thread import RunningCluster, cluster_thread
+from tests.support.connection import BlockingConnection, SocketStream
 from tests.support.hang import HANG_SECONDS
 
 PASSWORD = Password("wonderland")

@@ -34,10 +34,10 @@ from raylog.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from raylog.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from raylog.transport import server as transport_server
 from raylog.transport.accepted_connection import AcceptedConnection
-from raylog.transport.blocking import BlockingConnection, SocketStream
 from raylog.transport.node import Job, JobKind
 from tests.support.certificates import STORE_PASSWORD, Certificates
 from tests.support.cluster_thread import RunningCluster, cluster_thread
+from tests.support.connection import BlockingConnection, SocketStream
 from tests.support.direct_broker import DirectBroker
 from tests.support.direct_cluster import DirectMember
 from tests.support.hang import HANG_SECONDS

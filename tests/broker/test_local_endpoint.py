@@ -21,7 +21,6 @@ from raylog.broker import local_endpoint
 from raylog.broker.local_endpoint import LocalEndpoint, open_local_endpoint
 from raylog.broker.local_readers import READERS_MAX, LocalReaders
 from raylog.client import local_broker
-from raylog.client.cluster_client import ClusterClient
 from raylog.client.local_broker import LocalBroker, open_local
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.core.ids import BrokerId, TopicPartition
@@ -43,6 +42,7 @@ from raylog.transport import unix
 from tests.support.cluster_process import ClusterProcess, cluster_process
 from tests.support.cluster_thread import cluster_thread
 from tests.support.descriptors import descriptors, left_by_rounds, left_by_rounds_at_rest
+from tests.support.raw_client import RawClient
 
 TP = TopicPartition("t", 0)
 SECONDS_MAX = 60.0
@@ -52,8 +52,8 @@ SECONDS_MAX = 60.0
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
     with cluster_process({}, tmp_path_factory.mktemp("local") / "log") as process:
-        with ClusterClient(process.bootstrap_servers, client_id="test") as client:
-            client.view(["t"], allow_auto_topic_creation=True)
+        with RawClient(process.bootstrap_servers, client_id="test") as client:
+            client.metadata(["t"], create=True)
             client.produce(TP, build_batch([NewRecord(None, b"first", 0)]))
         yield process
 
@@ -245,9 +245,9 @@ class TestLifecycle:
         monkeypatch.setattr(unix, "runtime_dirs", lambda: (Path("/proc/none/raylog"), open_to_all))
         with (
             cluster_thread({}, tmp_path / "log") as running,
-            ClusterClient(running.bootstrap_servers, client_id="t") as c,
+            RawClient(running.bootstrap_servers, client_id="t") as c,
         ):
-            assert c.view([]).metadata.brokers
+            assert c.metadata([]).brokers
             assert open_local(running.broker.identity.cluster_id, 0) is None
         (warning,) = [record for record in caplog.records if record.message == "local endpoint not opened"]
         assert "No such file" in warning.__dict__["reason"]
@@ -271,8 +271,8 @@ class TestLifecycle:
 
         def scenario() -> None:
             with cluster_thread({}, tmp_path / "log") as running:
-                with ClusterClient(running.bootstrap_servers, client_id="test") as client:
-                    client.view(["t"], allow_auto_topic_creation=True)
+                with RawClient(running.bootstrap_servers, client_id="test") as client:
+                    client.metadata(["t"], create=True)
                     client.leader(TP)
                 local = open_local(running.cluster_id, 0)
                 assert local is not None

@@ -21,12 +21,12 @@ from zlib import crc32
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
-from raylog.client.cluster_client import ClusterClient
 from raylog.core.errors import ErrorCode
 from raylog.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from tests.support.administration import create_topic
 from tests.support.cluster_process import ClusterProcess
 from tests.support.forms import by_form
+from tests.support.raw_client import RawClient
 from tests.support.torture_reader import NATURES, ROW, payload
 
 pytestmark = pytest.mark.compat
@@ -179,7 +179,7 @@ class Torture:
         self.config = CONFIG
         self.broker = ClusterProcess(self.config, path / "log")
         self.config = {**CONFIG, "listeners": f"PLAINTEXT://{self.broker.bootstrap_servers}"}
-        with ClusterClient(self.broker.bootstrap_servers, client_id="torture") as client:
+        with RawClient(self.broker.bootstrap_servers, client_id="torture") as client:
             create_topic(client, TOPIC)
         self.writer = Writer(self.broker.bootstrap_servers, self.rng)
         self.consumer = StockConsumer(self.broker.bootstrap_servers)
@@ -223,7 +223,7 @@ class Torture:
             DeleteRecordsPartition(partition_index=number, offset=offset) for number, offset in enumerate(offsets)
         )
         request = DeleteRecordsRequest(topics=(DeleteRecordsTopic(name=TOPIC, partitions=wanted),), timeout_ms=1000)
-        with ClusterClient(self.broker.bootstrap_servers, client_id="torture") as client:
+        with RawClient(self.broker.bootstrap_servers, client_id="torture") as client:
             (answered,) = client.call_any(request).topics
         assert all(result.error_code == ErrorCode.NONE for result in answered.partitions), answered
 

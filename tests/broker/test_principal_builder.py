@@ -20,7 +20,6 @@ from raylog.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from raylog.security.principal import ANONYMOUS, Principal
 from raylog.security.principal_builder import AuthenticationContext
 from raylog.security.sasl.plain import PlainClient
-from raylog.transport.blocking import BlockingConnection, SocketStream
 from raylog.transport.endpoints import HANDLE_PEER, UNIX_PEER
 from raylog.transport.node import Job, JobKind
 from tests.broker.test_delegation_tokens import by_token, create
@@ -28,6 +27,7 @@ from tests.broker.test_sasl import CONFIG, PREFIX, alter, connect, handshake, lo
 from tests.broker.test_tls_listener import dial, is_closed, metadata_of
 from tests.support.certificates import Certificates
 from tests.support.cluster_thread import RunningCluster, cluster_thread
+from tests.support.connection import BlockingConnection, SocketStream
 from tests.support.direct_broker import DirectBroker
 from tests.support.hang import HANG_SECONDS
 

@@ -17,15 +17,15 @@ from confluent_kafka import Producer
 
 import raylog
 from raylog.broker.broker import Broker
-from raylog.client.cluster_client import ClusterClient
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.protocol.messages.metadata import MetadataRequest
 from raylog.security.cluster_secret import NONCE_BYTES, SecretProver
 from raylog.transport import server
-from raylog.transport.blocking import BlockingConnection, connect_tcp
 from tests.support.administration import create_topic
 from tests.support.certificates import Certificates
 from tests.support.cluster_thread import RunningCluster, cluster_thread
+from tests.support.connection import BlockingConnection, connect_tcp
+from tests.support.raw_client import RawClient
 
 HANG_SECONDS = 30.0
 
@@ -59,7 +59,7 @@ def internal_address(cluster: RunningCluster) -> tuple[str, int]:
 
 def write_and_read(cluster: RunningCluster, topic: str) -> None:
     """Needs both replicas, and so the links between all nodes."""
-    with ClusterClient(cluster.bootstrap_servers, client_id="test") as client:
+    with RawClient(cluster.bootstrap_servers, client_id="test") as client:
         create_topic(client, topic, num_partitions=1, replication_factor=2)
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
     producer.produce(topic, b"x" * 500_000)

@@ -8,14 +8,13 @@ import shutil
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 
-from raylog.client.cluster_client import ClusterClient
-from raylog.client.cluster_view import Node
+from raylog.client.client_config import ClientConfig
 from raylog.core.ids import TopicPartition
 from raylog.protocol.framing import frame
 from raylog.protocol.header import encode_request
@@ -25,11 +24,12 @@ from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.reader import read_batches
 from raylog.transport import server as transport_server
 from raylog.transport import tls_endpoint
-from raylog.transport.blocking import BlockingConnection, SocketStream, Stream
 from tests.support.administration import create_topic
 from tests.support.certificates import Certificates
 from tests.support.cluster_thread import RunningCluster, cluster_thread
+from tests.support.connection import BlockingConnection, SocketStream
 from tests.support.hang import HANG_SECONDS
+from tests.support.raw_client import RawClient
 
 TP = TopicPartition("t", 0)
 
@@ -78,17 +78,13 @@ def certificate_of(sock: ssl.SSLSocket) -> str:
     return str(dict(pair for names in subject for pair in names)["commonName"])  # type: ignore[misc]
 
 
-class TlsConnector:
-    """For ClusterClient."""
-
-    def __init__(self, cluster: RunningCluster, certificates: Certificates) -> None:
-        self._cluster, self._certificates = cluster, certificates
-
-    def bootstrap(self, timeout_seconds: float) -> Iterator[Callable[[], Stream]]:
-        yield lambda: SocketStream(secured(self._cluster, self._certificates), "the broker")
-
-    def open(self, node: Node, timeout_seconds: float) -> Stream:
-        return SocketStream(secured(self._cluster, self._certificates), "the broker")
+def client(cluster: RunningCluster, certificates: Certificates) -> RawClient:
+    properties = {
+        "security.protocol": "SSL",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(certificates.trusted),
+    }
+    return RawClient(ClientConfig.of(f"127.0.0.1:{port(cluster)}", properties))
 
 
 def is_closed(sock: socket.socket) -> bool:
@@ -110,14 +106,14 @@ def metadata_of(sock: socket.socket) -> int:
 def test_large_requests_and_responses(cluster: RunningCluster, certificates: Certificates) -> None:
     """More than any buffer on the way, in both directions."""
     values = [bytes([number]) * 900_000 for number in range(12)]
-    with ClusterClient(TlsConnector(cluster, certificates), client_id="test", timeout_seconds=HANG_SECONDS) as client:
-        create_topic(client, "t", num_partitions=1, replication_factor=1, configs={})
+    with client(cluster, certificates) as own:
+        create_topic(own, "t", num_partitions=1, replication_factor=1, configs={})
         for number, value in enumerate(values):
-            assert client.produce(TP, build_batch([NewRecord(None, value, 0)])) == number
+            assert own.produce(TP, build_batch([NewRecord(None, value, 0)])) == number
         offset, read = 0, []
         while offset < len(values):
             for record in read_batches(
-                client.fetch(TP, offset, max_bytes=50_000_000, max_wait_ms=100).batches, from_offset=offset
+                own.fetch(TP, offset, max_bytes=50_000_000, max_wait_ms=100).batches, from_offset=offset
             ):
                 read.append(bytes(record.value or b""))
                 offset = record.offset + 1
@@ -131,8 +127,8 @@ def produce_request(value: bytes, *, acks: int = 1) -> bytes:
 
 
 def create_t(cluster: RunningCluster, certificates: Certificates) -> None:
-    with ClusterClient(TlsConnector(cluster, certificates), client_id="test", timeout_seconds=HANG_SECONDS) as client:
-        create_topic(client, "t", num_partitions=1, replication_factor=1, configs={})
+    with client(cluster, certificates) as own:
+        create_topic(own, "t", num_partitions=1, replication_factor=1, configs={})
 
 
 def test_a_large_request_in_small_records_wakes_the_broker_seldom(

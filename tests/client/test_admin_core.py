@@ -424,6 +424,15 @@ def test_a_reader_asks_once_where_its_partition_is() -> None:
     assert (request.isolation_level, request.topics[0].partitions[0].fetch_offset) == (READ_COMMITTED, 5)
 
 
+def test_a_reader_that_was_refused_asks_again() -> None:
+    bench = Bench(topics=["t"])
+    bench.topics = {"t": ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+    assert failed(lambda: bench.run(locate(T0))).code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    bench.topics = {"t": [2]}
+    assert bench.run(locate(T0)).leader.broker_id == 2
+    assert bench.core.network.metadata.updates == 2
+
+
 def test_a_fetch_goes_to_the_new_leader(bench: Bench) -> None:
     bench.topics = {"t": [2]}
 

@@ -7,6 +7,7 @@ import pickle
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,12 @@ import raylog
 from raylog.client import range_reader
 from raylog.client.admin.partitions import OffsetSpec
 from raylog.client.client_config import ClientConfig
-from raylog.client.cluster_client import EARLIEST_OFFSET, ClusterClient
-from raylog.client.connectors import NearestConnector
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
-from raylog.protocol.messages.metadata import MetadataRequest
-from raylog.transport.blocking import BlockingConnection
 from raylog.transport.endpoints import UNIX_PEER
 from tests.support.certificates import STORE_PASSWORD, Certificates
 from tests.support.cluster_thread import RunningCluster, cluster_thread
+from tests.support.raw_client import RawClient
 from tests.support.token_issuer import http_endpoint
 
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -91,8 +89,8 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureCluster]:
 
 def test_log_in_by_sasl_over_tls(secure: SecureCluster) -> None:
     config = secure.config("SASL_SSL", {"sasl.mechanism": "PLAIN", "sasl.jaas.config": ALICE})
-    with ClusterClient(config, client_id="test") as client:
-        assert client.view([]).metadata.brokers
+    with RawClient(config, client_id="test") as client:
+        assert client.metadata([]).brokers
         assert "User:alice" in secure.principals()
 
 
@@ -105,8 +103,8 @@ def test_log_in_by_a_certificate(secure: SecureCluster, store: str) -> None:
         "ssl.keystore.location": str(path),
         "ssl.keystore.password": STORE_PASSWORD,
     }
-    with ClusterClient(secure.config("SSL", properties), client_id="test") as client:
-        assert client.view([]).metadata.brokers
+    with RawClient(secure.config("SSL", properties), client_id="test") as client:
+        assert client.metadata([]).brokers
         assert "User:CN=carol,OU=Users" in secure.principals()
 
 
@@ -141,9 +139,9 @@ def test_files_are_read_by_the_user_whom_the_broker_takes_this_process_for(
 
 def test_a_process_at_a_unix_socket_is_whom_the_mapping_says(secure: SecureCluster) -> None:
     servers = secure.config("PLAINTEXT", {}).bootstrap_servers
-    with ClusterClient(NearestConnector(ClientConfig(servers)), client_id="at-unix-socket") as client:
+    with RawClient(servers, client_id="at-unix-socket") as client:
         topic = TopicPartition("read", 0)
-        assert client.offset_for(topic, EARLIEST_OFFSET) == 0  # asks the leader by its Unix socket
+        assert client.offset_for(topic, OffsetSpec.EARLIEST) == 0  # asks the leader by its Unix socket
         broker = secure.running.broker
         found = secure.running.do(
             lambda: {str(each.client.principal) for each in broker._connections if each.peer_host.startswith(UNIX_PEER)}
@@ -155,11 +153,18 @@ def test_a_session_that_ends_is_renewed(secure: SecureCluster) -> None:
     """The same connection is used for longer than connections.max.reauth.ms, with pauses and without."""
     config = secure.config("SASL_PLAINTEXT", {"sasl.mechanism": "PLAIN", "sasl.jaas.config": ALICE})
     port = secure.running.broker.endpoints["SASL_PLAINTEXT"].port
-    connection = BlockingConnection(config.dialer().connect("localhost", port), client_id="test")
-    for pause_ms in (SESSION_MS * 0.9, SESSION_MS * 0.9, SESSION_MS * 1.1):
-        time.sleep(pause_ms / 1000)
-        assert connection.call(MetadataRequest(topics=())).brokers
-    connection.close()
+    broker = secure.running.broker
+
+    def connections() -> set[int]:
+        return secure.running.do(lambda: {id(each) for each in broker._connections if not each.listener.internal})
+
+    with RawClient(ClientConfig.of(f"localhost:{port}", config.properties)) as client:
+        assert client.metadata().brokers
+        before = connections()
+        for pause_ms in (SESSION_MS * 0.9, SESSION_MS * 0.9, SESSION_MS * 1.1):
+            time.sleep(pause_ms / 1000)
+            assert client.metadata().brokers
+        assert connections() == before
 
 
 @pytest.mark.parametrize(
@@ -173,7 +178,11 @@ def test_a_session_that_ends_is_renewed(secure: SecureCluster) -> None:
         ),
         ("SASL_SSL", {"bootstrap.servers": "127.0.0.1:{port}"}, "IP address mismatch"),
         ("SASL_SSL", {"sasl.mechanism": "SCRAM-SHA-512"}, "localhost:.* offers PLAIN"),
-        ("SASL_PLAINTEXT", {"security.protocol": "SASL_SSL"}, "TLS handshake with localhost:.* failed"),
+        (
+            "SASL_PLAINTEXT",
+            {"security.protocol": "SASL_SSL"},
+            "cannot connect to localhost:.* during the TLS handshake",
+        ),
     ],
 )
 def test_a_login_that_fails_ends_at_once_with_the_reason(
@@ -185,17 +194,17 @@ def test_a_login_that_fails_ends_at_once_with_the_reason(
     }
     changed = {name: value.format(**words) if "{" in value else value for name, value in changed.items()}
     config = secure.config(protocol, {"sasl.mechanism": "PLAIN", "sasl.jaas.config": ALICE, **changed})
-    with ClusterClient(config, client_id="test") as client, pytest.raises(KafkaError, match=message) as failed:
-        client.view([])
-    assert not failed.value.code.retriable
+    with RawClient(config, client_id="test") as client, pytest.raises(KafkaError, match=message) as failed:
+        client.metadata([])
+    assert failed.value.code.retriable is ("cannot connect" in message)
     assert PASSWORD not in str(failed.value)
 
 
 def test_any_host_name_is_accepted_if_it_is_not_to_be_checked(secure: SecureCluster) -> None:
     port = secure.running.broker.endpoints["SSL"].port
     properties = {"bootstrap.servers": f"127.0.0.1:{port}", "ssl.endpoint.identification.algorithm": ""}
-    with ClusterClient(secure.config("SSL", properties), client_id="test") as client:
-        assert client.view([]).metadata.brokers
+    with RawClient(secure.config("SSL", properties), client_id="test") as client:
+        assert client.metadata([]).brokers
 
 
 @pytest.mark.parametrize(
@@ -245,11 +254,10 @@ def test_a_token_from_a_file_is_read_again_for_each_login(tmp_path: Path) -> Non
             "sasl.oauthbearer.token.endpoint.url": url,
         },
     )
-    login = config.dialer().login("host")
-    assert login is not None
+    login = partial(first_message, config)
     for token in ("one", "two"):
         path.write_text(f"{token}\n")
-        assert f"Bearer {token}\x01".encode() in login().first_message
+        assert f"Bearer {token}\x01".encode() in login()
     path.write_text("not a\x01token")
     with pytest.raises(KafkaError, match="invalid characters"):
         login()
@@ -271,6 +279,10 @@ def test_a_token_by_the_client_credentials_grant() -> None:
                 "sasl.jaas.config": credentials(OAUTH_MODULE, clientId="me", clientSecret="secret"),
             },
         )
-        login = config.dialer().login("host")
-        assert login is not None
-        assert b"Bearer granted" in login().first_message
+        assert b"Bearer granted" in first_message(config)
+
+
+def first_message(config: ClientConfig) -> bytes:
+    _, login = config.dialer().prepare("host")
+    assert login is not None
+    return login.first_message

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from raylog.client.cluster_client import ClusterClient
 from raylog.client.consumer.consumer import Consumer
 from raylog.client.producer.producer import Producer
 from raylog.config.replication import RACK_AWARE_REPLICA_SELECTOR
@@ -13,6 +12,7 @@ from raylog.core.ids import TopicPartition
 from tests.support import administration as admin
 from tests.support.cluster_thread import cluster_thread
 from tests.support.hang import HANG_SECONDS
+from tests.support.raw_client import RawClient
 
 TP = TopicPartition("topic", 0)
 RACKS = ("a", "b")
@@ -22,7 +22,7 @@ def test_records_come_from_the_replica_on_the_same_rack(tmp_path: Path) -> None:
     config = {"replica.selector.class": RACK_AWARE_REPLICA_SELECTOR}
     with (
         cluster_thread(config, tmp_path, brokers=2, racks=RACKS) as running,
-        ClusterClient(running.bootstrap_servers, client_id="t") as client,
+        RawClient(running.bootstrap_servers, client_id="t") as client,
     ):
         admin.create_topic(client, TP.topic, num_partitions=1, replication_factor=2, configs={})
         leader = client.leader(TP).broker_id

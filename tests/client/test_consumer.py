@@ -15,7 +15,6 @@ from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 from confluent_kafka.serialization import IntegerDeserializer, IntegerSerializer, StringDeserializer, StringSerializer
 
-from raylog.client.cluster_client import ClusterClient
 from raylog.client.consumer.async_consumer import AsyncConsumer
 from raylog.client.consumer.consumer import Consumer
 from raylog.client.consumer.fetched import ConsumerRecord
@@ -30,6 +29,7 @@ from tests.client.consumer_faces import FACES
 from tests.client.served import DOORS, Served, Target
 from tests.support import administration as admin
 from tests.support.hang import HANG_SECONDS
+from tests.support.raw_client import RawClient
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 STRATEGIES = ("range", "roundrobin", "cooperative-sticky")
@@ -407,7 +407,7 @@ def test_topics_by_a_pattern(target: Target, make: Make) -> None:
     consumer = make(group_id=target.new_group())
     consumer.subscribe(f"^{re.escape(prefix)}")
     until(lambda: consumer.subscription() == {prefix}, consumer)
-    with ClusterClient(target.plain, client_id="tests") as client:
+    with RawClient(target.plain, client_id="tests") as client:
         admin.create_topic(client, f"{prefix}-new", num_partitions=2, replication_factor=1, configs={})
     until(lambda: len(consumer.assignment()) == 3, consumer)
     librdkafka = AdminClient({"bootstrap.servers": target.plain})

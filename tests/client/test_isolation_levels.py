@@ -13,7 +13,6 @@ from confluent_kafka import TopicPartition as StockPartition
 from raylog.client import range_reader
 from raylog.client.admin.partitions import OffsetSpec
 from raylog.client.client_config import ClientConfig
-from raylog.client.cluster_client import ClusterClient
 from raylog.client.partition_reader import PartitionReader
 from raylog.core.errors import ConfigError
 from raylog.core.ids import Offset, TopicPartition
@@ -23,6 +22,7 @@ from raylog.protocol.records.reader import read_batches
 from tests.logstore.test_cleaning import run_cleaning
 from tests.support.administration import create_topic
 from tests.support.cluster_thread import RunningCluster, cluster_thread
+from tests.support.raw_client import RawClient
 from tests.support.stable_offset import wait_until_stable
 
 TP = TopicPartition("t", 0)
@@ -41,7 +41,7 @@ def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
         "log.cleaner.enable": "false",
     }
     with cluster_thread(config, tmp_path / "log") as running:
-        with ClusterClient(running.bootstrap_servers, client_id="test") as client:
+        with RawClient(running.bootstrap_servers, client_id="test") as client:
             create_topic(client, "t", num_partitions=1, replication_factor=1, configs={"cleanup.policy": "compact"})
         yield running
 

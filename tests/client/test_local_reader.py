@@ -15,7 +15,6 @@ from typing import ClassVar
 import pytest
 
 from raylog.client import local_broker, local_reader
-from raylog.client.cluster_client import ClusterClient
 from raylog.client.local_broker import LocalBroker, open_local
 from raylog.client.local_reader import LocalPartitionReader
 from raylog.core.errors import ErrorCode, KafkaError
@@ -32,6 +31,7 @@ from tests.support.administration import create_topic, delete_topic
 from tests.support.cluster_process import ClusterProcess, cluster_process
 from tests.support.cluster_thread import RunningCluster, cluster_thread
 from tests.support.descriptors import descriptors, left_by_rounds_at_rest, mapped_within, open_within
+from tests.support.raw_client import RawClient
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 SEGMENT_BYTES = 4000
@@ -71,9 +71,9 @@ def broker(tmp_path: Path) -> Iterator[RunningCluster]:
 
 
 @pytest.fixture
-def wire(broker: RunningCluster) -> Iterator[ClusterClient]:
-    with ClusterClient(broker.bootstrap_servers, client_id="test") as client:
-        client.view(["t"], allow_auto_topic_creation=True)
+def wire(broker: RunningCluster) -> Iterator[RawClient]:
+    with RawClient(broker.bootstrap_servers, client_id="test") as client:
+        client.metadata(["t"], create=True)
         client.leader(T0)
         yield client
 
@@ -86,11 +86,11 @@ def local(broker: RunningCluster) -> Iterator[LocalBroker]:
         yield found
 
 
-def produce(wire: ClusterClient, *values: bytes, tp: TopicPartition = T0, codec: Codec = Codec.NONE) -> int:
+def produce(wire: RawClient, *values: bytes, tp: TopicPartition = T0, codec: Codec = Codec.NONE) -> int:
     return wire.produce(tp, build_batch([NewRecord(None, value, 0) for value in values], codec=codec))
 
 
-def fill(wire: ClusterClient, count: int, *, first: int = 0) -> list[bytes]:
+def fill(wire: RawClient, count: int, *, first: int = 0) -> list[bytes]:
     values = [b"%d" % number * 50 for number in range(first, first + count)]
     for value in values:
         produce(wire, value)
@@ -104,7 +104,7 @@ def read_all(reader: LocalPartitionReader, *, max_bytes: int = 1500) -> list[byt
     return found
 
 
-def delete_records(wire: ClusterClient, offset: int) -> None:
+def delete_records(wire: RawClient, offset: int) -> None:
     part = DeleteRecordsPartition(partition_index=0, offset=offset)
     wire.call_any(DeleteRecordsRequest(topics=(DeleteRecordsTopic(name="t", partitions=(part,)),), timeout_ms=1000))
 
@@ -123,7 +123,7 @@ class Meanwhile:
 
 
 class TestReading:
-    def test_existing_and_new_records(self, wire: ClusterClient, local: LocalBroker) -> None:
+    def test_existing_and_new_records(self, wire: RawClient, local: LocalBroker) -> None:
         values = fill(wire, 40)
         with local.open(T0, 0, keep_chunks=True) as reader:
             assert read_all(reader) == values
@@ -131,13 +131,13 @@ class TestReading:
             assert read_all(reader) + fill(wire, 40, first=40) == read_all(reader)
 
     @pytest.mark.parametrize("codec", list(Codec))
-    def test_every_codec(self, wire: ClusterClient, local: LocalBroker, codec: Codec) -> None:
+    def test_every_codec(self, wire: RawClient, local: LocalBroker, codec: Codec) -> None:
         produce(wire, b"a" * 100, b"b" * 100, codec=codec)
         with local.open(T0, 1) as reader:
             (record,) = reader.read_records()
             assert (record.offset, record.value) == (1, b"b" * 100)
 
-    def test_only_accepted_chunks_advance_the_position(self, wire: ClusterClient, local: LocalBroker) -> None:
+    def test_only_accepted_chunks_advance_the_position(self, wire: RawClient, local: LocalBroker) -> None:
         fill(wire, 3)
         with local.open(T0, 0) as reader:
             first = reader.read()
@@ -151,7 +151,7 @@ class TestReading:
             assert reader.position == 3
             assert reader.read() is None
 
-    def test_several_partitions_of_one_broker(self, wire: ClusterClient, local: LocalBroker) -> None:
+    def test_several_partitions_of_one_broker(self, wire: RawClient, local: LocalBroker) -> None:
         with local.open(T0, 0) as one, local.open(T1, 0) as other, local.open(T0, 0) as again:
             produce(wire, b"x")
             assert read_all(other) == []
@@ -161,14 +161,14 @@ class TestReading:
             with Meanwhile(lambda: produce(wire, b"z")):
                 assert [record.value for record in one.read_records(max_wait_ms=LONG_MS)] == [b"z"]
 
-    def test_seek(self, wire: ClusterClient, local: LocalBroker) -> None:
+    def test_seek(self, wire: RawClient, local: LocalBroker) -> None:
         values = fill(wire, 40)
         with local.open(T0, 39) as reader:
             assert read_all(reader) == values[39:]
             reader.seek(3)
             assert read_all(reader) == values[3:]
 
-    def test_unknown_topics_and_offsets(self, wire: ClusterClient, local: LocalBroker) -> None:
+    def test_unknown_topics_and_offsets(self, wire: RawClient, local: LocalBroker) -> None:
         with pytest.raises(KafkaError) as refused:
             local.open(TopicPartition("t", 9), 0)
         assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -184,7 +184,7 @@ class TestReading:
         assert open_local("", 0) is None
 
     def test_damage_is_detected_unless_checksums_are_off(
-        self, broker: RunningCluster, wire: ClusterClient, local: LocalBroker
+        self, broker: RunningCluster, wire: RawClient, local: LocalBroker
     ) -> None:
         values = fill(wire, 1)
         path = broker.log_path / "t-0" / f"{0:020d}.log"
@@ -199,14 +199,14 @@ class TestReading:
 
 
 class TestWaiting:
-    def test_a_reader_wakes_when_the_log_grows(self, wire: ClusterClient, local: LocalBroker) -> None:
+    def test_a_reader_wakes_when_the_log_grows(self, wire: RawClient, local: LocalBroker) -> None:
         with local.open(T0, 0) as reader:
             for number in range(50):
                 with Meanwhile(partial(produce, wire, b"%d" % number)):
                     (record,) = reader.read_records(max_wait_ms=LONG_MS)
                 assert (record.offset, record.value) == (number, b"%d" % number)
 
-    def test_all_readers_wake(self, broker: RunningCluster, wire: ClusterClient) -> None:
+    def test_all_readers_wake(self, broker: RunningCluster, wire: RawClient) -> None:
         """An eventfd that is shared wakes only one."""
         ready = threading.Barrier(5, timeout=2 * LONG_MS / 1000)
         seen: list[bytes | None] = []
@@ -233,7 +233,7 @@ class TestWaiting:
             thread.join()
 
     def test_an_append_just_before_the_wait_is_not_missed(
-        self, wire: ClusterClient, local: LocalBroker, monkeypatch: pytest.MonkeyPatch
+        self, wire: RawClient, local: LocalBroker, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """After it has found nothing, and before it has told the broker to ring."""
         arm = Sleeper.arm
@@ -247,12 +247,12 @@ class TestWaiting:
             assert [record.value for record in reader.read_records(max_wait_ms=LONG_MS)] == [b"in time"]
             assert Sleep.slept_ms == [0]
 
-    def test_a_wait_without_appends_ends_at_its_deadline(self, wire: ClusterClient, local: LocalBroker) -> None:
+    def test_a_wait_without_appends_ends_at_its_deadline(self, wire: RawClient, local: LocalBroker) -> None:
         with local.open(T0, 0) as reader:
             assert reader.read() is None
             assert reader.read(max_wait_ms=10) is None
 
-    def test_readers_that_do_not_wait_are_not_notified(self, wire: ClusterClient, local: LocalBroker) -> None:
+    def test_readers_that_do_not_wait_are_not_notified(self, wire: RawClient, local: LocalBroker) -> None:
         with local.open(T0, 0) as reader:
             assert reader.read(max_wait_ms=1) is None
             produce(wire, b"x")
@@ -261,7 +261,7 @@ class TestWaiting:
                 os.eventfd_read(local._sleeper.fileno())
             assert read_all(reader) == [b"x"]
 
-    def test_a_reader_woken_for_another_partition_waits_again(self, wire: ClusterClient, local: LocalBroker) -> None:
+    def test_a_reader_woken_for_another_partition_waits_again(self, wire: RawClient, local: LocalBroker) -> None:
         def both() -> None:
             for _ in range(5):
                 produce(wire, b"not for it", tp=T1)
@@ -271,7 +271,7 @@ class TestWaiting:
             assert [record.value for record in reader.read_records(max_wait_ms=LONG_MS)] == [b"for it"]
 
     def test_a_page_that_is_being_updated_is_read_again(
-        self, broker: RunningCluster, wire: ClusterClient, local: LocalBroker
+        self, broker: RunningCluster, wire: RawClient, local: LocalBroker
     ) -> None:
         produce(wire, b"x")
         with local.open(T0, 0) as reader:
@@ -286,7 +286,7 @@ class TestWaiting:
 
 
 class TestEndsOfReading:
-    def test_records_deleted_before_they_were_read(self, wire: ClusterClient, local: LocalBroker) -> None:
+    def test_records_deleted_before_they_were_read(self, wire: RawClient, local: LocalBroker) -> None:
         values = fill(wire, 40)
         with local.open(T0, 0) as reader:
             chunk = reader.read(max_bytes=1)
@@ -300,7 +300,7 @@ class TestEndsOfReading:
             assert read_all(reader) == values[30:]
 
     def test_files_deleted_while_they_are_read(
-        self, broker: RunningCluster, wire: ClusterClient, local: LocalBroker
+        self, broker: RunningCluster, wire: RawClient, local: LocalBroker
     ) -> None:
         values = fill(wire, 40)
         log_path = broker.log_path / "t-0"
@@ -323,13 +323,13 @@ class TestEndsOfReading:
             with pytest.raises(KafkaError, match="OFFSET_OUT_OF_RANGE"):
                 reader.read()
 
-    def test_deleted_topic(self, broker: RunningCluster, wire: ClusterClient, local: LocalBroker) -> None:
+    def test_deleted_topic(self, broker: RunningCluster, wire: RawClient, local: LocalBroker) -> None:
         with local.open(T0, 0) as asleep, local.open(T0, 0) as awake:
             with Meanwhile(lambda: delete_topic(wire, "t")), pytest.raises(KafkaError) as refused:
                 asleep.read(max_wait_ms=LONG_MS)
             assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             create_topic(wire, "t", num_partitions=1, replication_factor=1, configs={})
-            wire.view(["t"])
+            wire.metadata(["t"])
             produce(wire, b"of another topic")
             for reader in (asleep, awake):
                 with pytest.raises(KafkaError) as refused:
@@ -338,7 +338,7 @@ class TestEndsOfReading:
             with local.open(T0, 0) as reader:
                 assert read_all(reader) == [b"of another topic"]
 
-    def test_disk_failure(self, broker: RunningCluster, wire: ClusterClient, local: LocalBroker) -> None:
+    def test_disk_failure(self, broker: RunningCluster, wire: RawClient, local: LocalBroker) -> None:
         with local.open(T0, 0) as reader:
             log = broker.broker.partition(T0).log
             failing = Meanwhile(partial(broker.do, partial(log.take_offline, "for the test")))
@@ -346,7 +346,7 @@ class TestEndsOfReading:
                 reader.read(max_wait_ms=LONG_MS)
             assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
 
-    def test_truncated_records(self, broker: RunningCluster, wire: ClusterClient, local: LocalBroker) -> None:
+    def test_truncated_records(self, broker: RunningCluster, wire: RawClient, local: LocalBroker) -> None:
         def cut() -> None:
             broker.broker.partition(T0).log.truncate_to(Offset(5))
             broker.broker.partition_changed(T0)
@@ -373,8 +373,8 @@ class TestRestarts:
         process = ClusterProcess(config, tmp_path / "log")
         local = open_local(process.cluster_id, 0)
         assert local is not None
-        with ClusterClient(process.bootstrap_servers, client_id="test") as wire:
-            wire.view(["t"], allow_auto_topic_creation=True)
+        with RawClient(process.bootstrap_servers, client_id="test") as wire:
+            wire.metadata(["t"], create=True)
             values = fill(wire, 40)
         other = open_local(process.cluster_id, 0)
         assert other is not None
@@ -388,8 +388,8 @@ class TestRestarts:
                     behind.read()
                 assert refused.value.code == ErrorCode.NETWORK_EXCEPTION
                 process = ClusterProcess(config, tmp_path / "log")
-                with ClusterClient(process.bootstrap_servers, client_id="test") as wire:
-                    wire.view(["t"])
+                with RawClient(process.bootstrap_servers, client_id="test") as wire:
+                    wire.metadata(["t"])
                     produce(wire, b"after")
 
             with Meanwhile(end_and_begin_anew):
@@ -400,8 +400,8 @@ class TestRestarts:
     def test_a_reader_finishes_its_mapped_file_before_it_reconnects(self, tmp_path: Path) -> None:
         """The log of a killed broker whose last record has gone bad: its successor cuts it off, the mapping stays."""
         process = ClusterProcess({"num.partitions": "2"}, tmp_path / "log")
-        with ClusterClient(process.bootstrap_servers, client_id="test") as wire:
-            wire.view(["t"], allow_auto_topic_creation=True)
+        with RawClient(process.bootstrap_servers, client_id="test") as wire:
+            wire.metadata(["t"], create=True)
             values = [b"%d" % number * 300_000 for number in range(4)]
             for value in values:
                 produce(wire, value)
@@ -422,15 +422,15 @@ class TestRestarts:
                 assert reader.accept(chunk)
                 with pytest.raises(KafkaError, match=r"offset 4 is not in \[0, 3\]"):
                     reader.read(max_wait_ms=LONG_MS)
-                with ClusterClient(successor.bootstrap_servers, client_id="test") as wire:
-                    wire.view(["t"])
+                with RawClient(successor.bootstrap_servers, client_id="test") as wire:
+                    wire.metadata(["t"])
                     produce(wire, b"instead")
                 assert reader.position == 4
                 reader.seek(2)
                 assert read_all(reader, max_bytes=1) == [*values[2:3], b"instead"]
 
     def test_an_interrupted_request_does_not_confuse_the_next(
-        self, wire: ClusterClient, local: LocalBroker, monkeypatch: pytest.MonkeyPatch
+        self, wire: RawClient, local: LocalBroker, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Else it would be given the file of another partition."""
 
@@ -450,9 +450,7 @@ class TestRestarts:
 
 
 class TestResources:
-    def test_closed_readers_leave_no_resources_on_either_side(
-        self, broker: RunningCluster, wire: ClusterClient
-    ) -> None:
+    def test_closed_readers_leave_no_resources_on_either_side(self, broker: RunningCluster, wire: RawClient) -> None:
         """Broker and reader are one process here, and are counted together."""
         fill(wire, 40)
         before, maps = descriptors(), mapped_within(broker.path)
@@ -482,7 +480,7 @@ class TestResources:
         assert not broker.broker.local_readers._readers
 
     def test_a_failed_mapping_is_an_error_and_closes_the_handle(
-        self, broker: RunningCluster, wire: ClusterClient, local: LocalBroker, monkeypatch: pytest.MonkeyPatch
+        self, broker: RunningCluster, wire: RawClient, local: LocalBroker, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def full(*_: object) -> None:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -498,7 +496,7 @@ class TestResources:
         assert not broker.broker.local_readers._pages
 
     def test_a_reader_holds_one_file_at_a_time(
-        self, broker: RunningCluster, wire: ClusterClient, local: LocalBroker
+        self, broker: RunningCluster, wire: RawClient, local: LocalBroker
     ) -> None:
         fill(wire, 100)
         with local.open(T0, 0, keep_chunks=True) as reader:

@@ -10,7 +10,6 @@ import pytest
 from confluent_kafka import Producer
 
 from raylog.client import partition_reader
-from raylog.client.cluster_client import ClusterClient
 from raylog.client.partition_reader import PartitionReader
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
@@ -22,6 +21,7 @@ from tests.protocol.records.raw_batches import raw_batch, raw_record
 from tests.support.administration import alter_quotas, create_topic, delete_topic
 from tests.support.cluster_thread import RunningCluster, cluster_thread
 from tests.support.hang import HANG_SECONDS
+from tests.support.raw_client import RawClient
 
 TP = TopicPartition("t", 0)
 WAIT_MS = 20_000
@@ -34,13 +34,13 @@ def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
 
 
 @pytest.fixture
-def client(cluster: RunningCluster) -> Iterator[ClusterClient]:
-    with ClusterClient(cluster.bootstrap_servers, client_id="writer") as client:
+def client(cluster: RunningCluster) -> Iterator[RawClient]:
+    with RawClient(cluster.bootstrap_servers, client_id="writer") as client:
         create_topic(client, "t", num_partitions=2, replication_factor=1, configs={})
         yield client
 
 
-def write(client: ClusterClient, *values: bytes, tp: TopicPartition = TP) -> None:
+def write(client: RawClient, *values: bytes, tp: TopicPartition = TP) -> None:
     client.produce(tp, build_batch([NewRecord(None, value, 1000) for value in values]))
 
 
@@ -48,7 +48,7 @@ def read(reader: PartitionReader) -> list[bytes | None]:
     return [record.value for record in reader.read_records(max_wait_ms=WAIT_MS)]
 
 
-def test_files_on_the_leaders_node(cluster: RunningCluster, client: ClusterClient) -> None:
+def test_files_on_the_leaders_node(cluster: RunningCluster, client: RawClient) -> None:
     for partition in range(2):
         write(client, b"a", b"b", tp=TopicPartition("t", partition))
         with PartitionReader(cluster.bootstrap_servers, "t", partition) as reader:
@@ -58,7 +58,7 @@ def test_files_on_the_leaders_node(cluster: RunningCluster, client: ClusterClien
 
 
 @pytest.mark.parametrize("mapped", [True, False])
-def test_batches_without_records_are_passed_over(cluster: RunningCluster, client: ClusterClient, mapped: bool) -> None:
+def test_batches_without_records_are_passed_over(cluster: RunningCluster, client: RawClient, mapped: bool) -> None:
     """The marker of a transaction is a batch; compaction leaves others."""
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "t"})
     producer.init_transactions()
@@ -76,7 +76,7 @@ def test_batches_without_records_are_passed_over(cluster: RunningCluster, client
 
 
 def test_without_a_local_endpoint_it_fetches_over_tcp(
-    cluster: RunningCluster, client: ClusterClient, monkeypatch: pytest.MonkeyPatch
+    cluster: RunningCluster, client: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(unix, "runtime_dirs", lambda: ())
     write(client, b"a", b"b")
@@ -90,7 +90,7 @@ def test_without_a_local_endpoint_it_fetches_over_tcp(
 
 
 def test_from_files_to_tcp_and_back(
-    cluster: RunningCluster, client: ClusterClient, monkeypatch: pytest.MonkeyPatch
+    cluster: RunningCluster, client: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(client, b"a")
     with PartitionReader(cluster.bootstrap_servers, "t", 0) as reader:
@@ -115,7 +115,7 @@ def test_from_files_to_tcp_and_back(
 
 
 @pytest.mark.parametrize("mapped", [True, False])
-def test_a_topic_that_is_created_again(cluster: RunningCluster, client: ClusterClient, mapped: bool) -> None:
+def test_a_topic_that_is_created_again(cluster: RunningCluster, client: RawClient, mapped: bool) -> None:
     write(client, b"a")
     with PartitionReader(cluster.bootstrap_servers, "t", 0, mapped=mapped) as reader:
         assert read(reader) == [b"a"]
@@ -128,7 +128,7 @@ def test_a_topic_that_is_created_again(cluster: RunningCluster, client: ClusterC
             assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_a_reader_that_a_quota_limits_continues_over_tcp(cluster: RunningCluster, client: ClusterClient) -> None:
+def test_a_reader_that_a_quota_limits_continues_over_tcp(cluster: RunningCluster, client: RawClient) -> None:
     write(client, b"a")
     with PartitionReader(cluster.bootstrap_servers, "t", 0) as reader:
         assert read(reader) == [b"a"]
@@ -148,7 +148,7 @@ def test_a_reader_that_a_quota_limits_continues_over_tcp(cluster: RunningCluster
 
 
 @pytest.mark.parametrize("mapped", [True, False])
-def test_unknown_topics_and_offsets_are_errors(cluster: RunningCluster, client: ClusterClient, mapped: bool) -> None:
+def test_unknown_topics_and_offsets_are_errors(cluster: RunningCluster, client: RawClient, mapped: bool) -> None:
     write(client, b"a")
     with PartitionReader(cluster.bootstrap_servers, "t", 0, offset=7, mapped=mapped) as reader:
         with pytest.raises(KafkaError) as refused:
@@ -162,7 +162,7 @@ def test_unknown_topics_and_offsets_are_errors(cluster: RunningCluster, client: 
 
 @pytest.mark.parametrize("mapped", [True, False])
 def test_a_chunk_that_was_not_accepted_is_returned_again(
-    cluster: RunningCluster, client: ClusterClient, mapped: bool
+    cluster: RunningCluster, client: RawClient, mapped: bool
 ) -> None:
     write(client, b"a")
     with PartitionReader(cluster.bootstrap_servers, "t", 0, mapped=mapped) as reader:
@@ -175,7 +175,7 @@ def test_a_chunk_that_was_not_accepted_is_returned_again(
 
 
 @pytest.fixture
-def malformed(client: ClusterClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def malformed(client: RawClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """t-0 holds a batch of two records that an earlier version has accepted, between two sound ones."""
     write(client, b"before")
     with monkeypatch.context() as without_scan:

@@ -12,7 +12,6 @@ import pytest
 from ray import cloudpickle
 
 import raylog
-from raylog.client.cluster_client import ClusterClient
 from raylog.client.errors import ProcessingError
 from raylog.client.processing.records import ERROR_HEADER, OutputRecord
 from raylog.client.processing.settings import AT_LEAST_ONCE, EXACTLY_ONCE, ProcessSettings
@@ -22,6 +21,7 @@ from tests.client.served import Target
 from tests.client.test_revoked_permissions import CONFIG, denied
 from tests.support.cluster_thread import cluster_thread
 from tests.support.hang import HANG_SECONDS
+from tests.support.raw_client import RawClient
 
 TOPIC_DENIED = raylog.ErrorCode.TOPIC_AUTHORIZATION_FAILED
 DELIVERIES = (AT_LEAST_ONCE, EXACTLY_ONCE)
@@ -437,7 +437,7 @@ def test_a_lost_permission_ends_the_worker(guarded: Target, delivery: str, lost:
         "output": (ResourceType.TOPIC, bench.output, Operation.WRITE),
         "group": (ResourceType.GROUP, bench.group, Operation.READ),
     }[lost]
-    with ClusterClient(guarded.plain, client_id="t") as client, denied(client, kind, name, operation):
+    with RawClient(guarded.plain, client_id="t") as client, denied(client, kind, name, operation):
         bench.write(5, first=5)
         with pytest.raises(raylog.KafkaError) as ended:
             running.ended.result(HANG_SECONDS)

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from raylog.client.cluster_client import ClusterClient
 from raylog.client.consumer.consumer import Consumer
 from raylog.client.producer.producer import Producer
 from raylog.config.authorization import STANDARD_AUTHORIZER
@@ -19,6 +18,7 @@ from raylog.security.acl import AclBinding, AclFilter, Operation, PatternType, P
 from tests.support import administration as admin
 from tests.support.cluster_thread import cluster_thread
 from tests.support.hang import HANG_SECONDS
+from tests.support.raw_client import RawClient
 
 CONFIG = {
     "authorizer.class.name": STANDARD_AUTHORIZER,
@@ -28,7 +28,7 @@ CONFIG = {
 
 
 @contextmanager
-def denied(client: ClusterClient, kind: ResourceType, name: str, operation: Operation) -> Iterator[None]:
+def denied(client: RawClient, kind: ResourceType, name: str, operation: Operation) -> Iterator[None]:
     """Everybody else than the administrator of the tests, who uses other operations."""
     entries = [
         AclBinding(kind, name, PatternType.LITERAL, "User:*", "*", operation, Permission.DENY),
@@ -68,7 +68,7 @@ def next_values(consumer: Consumer, count: int) -> list[Any]:
 
 
 def test_permissions_that_are_revoked_while_clients_run(tmp_path: Path) -> None:
-    with cluster_thread(CONFIG, tmp_path) as running, ClusterClient(running.bootstrap_servers, client_id="t") as client:
+    with cluster_thread(CONFIG, tmp_path) as running, RawClient(running.bootstrap_servers, client_id="t") as client:
         admin.create_topic(client, "topic", num_partitions=1)
         with (
             Producer(bootstrap_servers=running.bootstrap_servers, linger_ms=0) as producer,

@@ -12,7 +12,6 @@ from confluent_kafka import Producer
 
 import raylog
 from raylog.client import topic_table
-from raylog.client.cluster_client import ClusterClient
 from raylog.client.partition_reader import PartitionReader
 from raylog.client.topic_table import TopicTable
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
@@ -27,6 +26,7 @@ from raylog.transport import unix
 from tests.logstore.test_cleaning import run_cleaning
 from tests.support.administration import create_topic, delete_topic
 from tests.support.cluster_thread import RunningCluster, cluster_thread
+from tests.support.raw_client import RawClient
 from tests.support.stable_offset import wait_until_stable
 
 WAIT_MS = 20_000
@@ -40,13 +40,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster
 
 
 @pytest.fixture
-def client(cluster: RunningCluster) -> Iterator[ClusterClient]:
-    with ClusterClient(cluster.bootstrap_servers, client_id="writer") as client:
+def client(cluster: RunningCluster) -> Iterator[RawClient]:
+    with RawClient(cluster.bootstrap_servers, client_id="writer") as client:
         yield client
 
 
 @pytest.fixture(params=["mapped", "wire"])
-def topic(request: pytest.FixtureRequest, client: ClusterClient, monkeypatch: pytest.MonkeyPatch) -> str:
+def topic(request: pytest.FixtureRequest, client: RawClient, monkeypatch: pytest.MonkeyPatch) -> str:
     """A topic of two partitions, with and without the files in sight."""
     if request.param == "wire":
         monkeypatch.setattr(unix, "runtime_dirs", lambda: ())
@@ -56,7 +56,7 @@ def topic(request: pytest.FixtureRequest, client: ClusterClient, monkeypatch: py
     return name
 
 
-def create(client: ClusterClient, topic: str, **configs: str) -> None:
+def create(client: RawClient, topic: str, **configs: str) -> None:
     create_topic(client, topic, num_partitions=2, replication_factor=1, configs=configs)
 
 
@@ -67,7 +67,7 @@ def open_table(cluster: RunningCluster, topic: str, **options: Any) -> TopicTabl
 
 
 def put(
-    client: ClusterClient,
+    client: RawClient,
     topic: str,
     key: bytes | None,
     value: bytes | None,
@@ -77,7 +77,7 @@ def put(
     client.produce(TopicPartition(topic, partition), build_batch([NewRecord(key, value, 1000)], codec=codec))
 
 
-def test_a_mapping_that_is_refreshed(cluster: RunningCluster, client: ClusterClient, topic: str) -> None:
+def test_a_mapping_that_is_refreshed(cluster: RunningCluster, client: RawClient, topic: str) -> None:
     put(client, topic, b"a", b"1")
     put(client, topic, b"b", b"2", 1)
     put(client, topic, b"a", b"3")
@@ -104,7 +104,7 @@ def test_a_mapping_that_is_refreshed(cluster: RunningCluster, client: ClusterCli
     assert table[b"a"] == b"3", "the content stays"
 
 
-def test_random_changes_and_compaction(cluster: RunningCluster, client: ClusterClient, topic: str) -> None:
+def test_random_changes_and_compaction(cluster: RunningCluster, client: RawClient, topic: str) -> None:
     """A key stays in its partition; a compaction between two reads removes what is outdated."""
     create(client, f"{topic}-compacted", **{"cleanup.policy": "compact", "delete.retention.ms": "3600000"})
     topic = f"{topic}-compacted"
@@ -135,7 +135,7 @@ def compact(cluster: RunningCluster, topic: str) -> None:
         run_cleaning(log, RealDisk(), now_ms=2_000)
 
 
-def test_only_committed_records(cluster: RunningCluster, client: ClusterClient, topic: str) -> None:
+def test_only_committed_records(cluster: RunningCluster, client: RawClient, topic: str) -> None:
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": topic})
     producer.init_transactions(30)
     with open_table(cluster, topic) as table:
@@ -153,7 +153,7 @@ def test_only_committed_records(cluster: RunningCluster, client: ClusterClient, 
         assert table == {b"k": b"committed"}
 
 
-def test_records_without_key_are_counted(cluster: RunningCluster, client: ClusterClient, topic: str) -> None:
+def test_records_without_key_are_counted(cluster: RunningCluster, client: RawClient, topic: str) -> None:
     put(client, topic, None, b"x")
     put(client, topic, b"k", b"v")
     with open_table(cluster, topic) as table:
@@ -161,7 +161,7 @@ def test_records_without_key_are_counted(cluster: RunningCluster, client: Cluste
         assert table.records_without_key == 1
 
 
-def test_new_partitions(cluster: RunningCluster, client: ClusterClient, topic: str) -> None:
+def test_new_partitions(cluster: RunningCluster, client: RawClient, topic: str) -> None:
     with open_table(cluster, topic) as table:
         grown = CreatePartitionsTopic(name=topic, count=3, assignments=None)
         client.call_any(CreatePartitionsRequest(topics=(grown,), timeout_ms=WAIT_MS))
@@ -170,7 +170,7 @@ def test_new_partitions(cluster: RunningCluster, client: ClusterClient, topic: s
         assert table == {b"k": b"v"}
 
 
-def test_a_topic_that_is_created_again(cluster: RunningCluster, client: ClusterClient, topic: str) -> None:
+def test_a_topic_that_is_created_again(cluster: RunningCluster, client: RawClient, topic: str) -> None:
     put(client, topic, b"old", b"v")
     with open_table(cluster, topic) as table:
         delete_topic(client, topic)
@@ -186,7 +186,7 @@ def test_a_topic_that_is_created_again(cluster: RunningCluster, client: ClusterC
 
 
 def test_records_that_were_deleted_before_they_were_read(
-    cluster: RunningCluster, client: ClusterClient, topic: str
+    cluster: RunningCluster, client: RawClient, topic: str
 ) -> None:
     """Deletions may be among them, so the table is read again. What was read before it was deleted stays."""
     put(client, topic, b"a", b"1")
@@ -202,12 +202,12 @@ def test_records_that_were_deleted_before_they_were_read(
         assert table == {b"b": b"2", b"other": b"1"}
 
 
-def delete_before(client: ClusterClient, topic: str, offset: int) -> None:
+def delete_before(client: RawClient, topic: str, offset: int) -> None:
     part = DeleteRecordsPartition(partition_index=0, offset=offset)
     client.call_any(DeleteRecordsRequest(topics=(DeleteRecordsTopic(name=topic, partitions=(part,)),), timeout_ms=1000))
 
 
-def test_a_truncated_log(cluster: RunningCluster, client: ClusterClient, topic: str) -> None:
+def test_a_truncated_log(cluster: RunningCluster, client: RawClient, topic: str) -> None:
     for number in range(3):
         put(client, topic, b"%d" % number, b"v")
     with open_table(cluster, topic) as table:
@@ -223,7 +223,7 @@ def truncate(cluster: RunningCluster, tp: TopicPartition) -> None:
 
 
 def test_a_refresh_waits_for_the_first_record(
-    cluster: RunningCluster, client: ClusterClient, topic: str, monkeypatch: pytest.MonkeyPatch
+    cluster: RunningCluster, client: RawClient, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[int] = []
     read = PartitionReader.read_columns

@@ -13,7 +13,6 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
-from raylog.client.cluster_client import ClusterClient
 from raylog.controller.configs import ConfigOperation
 from raylog.core.errors import ErrorCode
 from raylog.protocol.messages.incremental_alter_configs import (
@@ -23,6 +22,7 @@ from raylog.protocol.messages.incremental_alter_configs import (
 )
 from tests.compat.topics import create_topic
 from tests.support.cluster_thread import RunningCluster
+from tests.support.raw_client import RawClient
 
 pytestmark = pytest.mark.compat
 
@@ -115,7 +115,7 @@ def test_all_brokers_and_then_one_of_them(
 def change_all_brokers(bootstrap_servers: str, key: str, operation: ConfigOperation, value: str | None) -> None:
     entry = AlterableConfig(name=key, config_operation=operation, value=value)
     resource = AlterConfigsResource(resource_type=4, resource_name="", configs=(entry,))
-    with ClusterClient(bootstrap_servers, client_id="all-brokers") as client:
+    with RawClient(bootstrap_servers, client_id="all-brokers") as client:
         answer = client.call_any(IncrementalAlterConfigsRequest(resources=(resource,)))
     assert answer.responses[0].error_code == ErrorCode.NONE, answer
 

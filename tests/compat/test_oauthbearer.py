@@ -26,9 +26,9 @@ from raylog.security.sasl.client_credentials import ClientCredentials
 from raylog.security.sasl.mechanism import SaslClient
 from raylog.security.sasl.oauthbearer import OAuthBearerClient
 from raylog.security.sasl.plain import PlainClient
-from raylog.transport.blocking import BlockingConnection, connect_tcp
 from tests.compat.conftest import Complaints
 from tests.support.cluster_thread import RunningCluster, cluster_thread
+from tests.support.connection import BlockingConnection, connect_tcp
 from tests.support.token_issuer import AUDIENCE, ISSUER, Endpoint, claims, http_endpoint, jwks, signed, signing_key
 
 pytestmark = pytest.mark.compat

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from raylog.client.cluster_client import ClusterClient
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.protocol.records.builder import NewRecord, build_batch
@@ -19,6 +18,7 @@ from tests.protocol.records.raw_batches import raw_batch, raw_record
 from tests.support.administration import create_topic
 from tests.support.cluster_process import ClusterProcess
 from tests.support.hang import HANG_SECONDS
+from tests.support.raw_client import RawClient
 
 pytestmark = pytest.mark.slow
 
@@ -52,7 +52,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]
     folder: Path = tmp_path_factory.mktemp("hostile")
     process = ClusterProcess(CONFIG, folder / "log")
     try:
-        with ClusterClient(process.bootstrap_servers, client_id="tests") as client:
+        with RawClient(process.bootstrap_servers, client_id="tests") as client:
             for tp in (VICTIM, TARGET):
                 create_topic(client, tp.topic, num_partitions=1, replication_factor=1, configs={})
                 client.produce(tp, build_batch([NewRecord(None, b"first", 0)]))
@@ -71,7 +71,7 @@ def test_others_are_served_meanwhile(broker: ClusterProcess, name: str, capsys: 
     attackers = [threading.Thread(target=attack, args=(broker, batch, codes)) for _ in range(ATTACKERS)]
     latencies: list[float] = []
     memory = before
-    with ClusterClient(broker.bootstrap_servers, client_id="victim") as client:
+    with RawClient(broker.bootstrap_servers, client_id="victim") as client:
         client.produce(VICTIM, build_batch([NewRecord(None, b"warm", 0)]))
         for attacker in attackers:
             attacker.start()
@@ -99,7 +99,7 @@ def test_others_are_served_meanwhile(broker: ClusterProcess, name: str, capsys: 
 
 
 def attack(broker: ClusterProcess, batch: bytes, codes: list[ErrorCode]) -> None:
-    with ClusterClient(broker.bootstrap_servers, client_id="attacker") as client:
+    with RawClient(broker.bootstrap_servers, client_id="attacker") as client:
         try:
             client.produce(TARGET, bytearray(batch))
         except KafkaError as error:

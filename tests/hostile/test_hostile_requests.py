@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from raylog.client.cluster_client import ClusterClient
 from raylog.config.authorization import STANDARD_AUTHORIZER
 from raylog.core.errors import ErrorCode, KafkaError
 from tests.hostile import victim
@@ -22,6 +21,7 @@ from tests.hostile.victim import Victim
 from tests.support.administration import create_topic, delete_topic
 from tests.support.cluster_process import ClusterProcess
 from tests.support.forms import by_form
+from tests.support.raw_client import RawClient
 
 pytestmark = pytest.mark.slow
 
@@ -83,7 +83,7 @@ def attack(broker: ClusterProcess, seed: int, log: WatchedLog) -> str:
     learned = Learned()
     requests = Requests(seed, learned, lambda: int(time.time() * 1000))
     steps: Counter[str] = Counter()
-    with ClusterClient(broker.bootstrap_servers, client_id="tests") as client:
+    with RawClient(broker.bootstrap_servers, client_id="tests") as client:
         for topic in {victim.TOPIC, TARGET} - set(topics_of(broker)):
             create_topic(client, topic, num_partitions=2, replication_factor=1, configs={})
         memory = before = broker.anonymous_bytes()
@@ -116,11 +116,11 @@ def attack(broker: ClusterProcess, seed: int, log: WatchedLog) -> str:
 
 
 def topics_of(broker: ClusterProcess) -> list[str]:
-    with ClusterClient(broker.bootstrap_servers, client_id="tests") as client:
-        return sorted(str(topic.name) for topic in client.view(None).metadata.topics)
+    with RawClient(broker.bootstrap_servers, client_id="tests") as client:
+        return sorted(str(topic.name) for topic in client.metadata(None).topics)
 
 
-def _delete(client: ClusterClient, topic: str) -> None:
+def _delete(client: RawClient, topic: str) -> None:
     try:
         delete_topic(client, topic)
     except KafkaError as error:

@@ -12,7 +12,7 @@ from raylog.protocol.messages.metadata import MetadataRequest, MetadataRequestTo
 from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.reader import read_batches
-from raylog.transport.blocking import BlockingConnection, connect_tcp
+from tests.support.connection import BlockingConnection, connect_tcp
 
 TOPIC = "victim"
 PAUSE_SECONDS = 0.005

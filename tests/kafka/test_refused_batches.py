@@ -9,13 +9,13 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from raylog.client.cluster_client import ClusterClient
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.protocol.records.compression import Codec
 from tests.protocol.records.raw_batches import CONTROL, LOG_APPEND_TIME, raw_batch, raw_record, sized, varint
 from tests.support.cluster_thread import cluster_thread
 from tests.support.kafka_peer import kafka_peer
+from tests.support.raw_client import RawClient
 
 pytestmark = pytest.mark.kafka
 
@@ -60,7 +60,7 @@ def codes(bootstrap_servers: str) -> dict[str, ErrorCode]:
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     admin.create_topics([NewTopic("t", 1)])["t"].result(30)
     found = {}
-    with ClusterClient(bootstrap_servers, client_id="tests") as client:
+    with RawClient(bootstrap_servers, client_id="tests") as client:
         for name, batch in BATCHES.items():
             try:
                 client.produce(TP, bytearray(batch))

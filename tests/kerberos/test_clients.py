@@ -16,8 +16,8 @@ from kafka import KafkaConsumer, KafkaProducer
 from raylog.protocol.messages.metadata import MetadataRequest
 from raylog.security.sasl.gssapi import GssapiClient
 from raylog.security.sasl.kerberos import initiator
-from raylog.transport.blocking import BlockingConnection, connect_tcp
 from tests.support.cluster_thread import cluster_thread
+from tests.support.connection import BlockingConnection, connect_tcp
 from tests.support.kafka_peer import java
 from tests.support.kerberos_realm import REALM, SERVICE, Realm
 from tests.support.ports import free_port

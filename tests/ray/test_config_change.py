@@ -14,10 +14,11 @@ import pytest
 import ray
 
 import raylog
+from raylog.actors.broker_restart import not_in_sync_on
 from raylog.actors.client_files import PROPERTIES_FILE
 from raylog.actors.cluster_actors import current_handles
+from raylog.client.admin.topics import describe_topics
 from raylog.client.client_config import ClientConfig
-from raylog.client.cluster_client import ClusterClient
 from raylog.config.properties import parse_properties
 from raylog.core.errors import ConfigError, KafkaError
 from tests.compat.topics import create_topic
@@ -26,6 +27,7 @@ from tests.ray.test_three_brokers import PartitionLoad, until_more
 from tests.support import administration
 from tests.support.certificates import STORE_PASSWORD, Certificates
 from tests.support.ports import free_ports
+from tests.support.raw_client import RawClient
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
 
@@ -112,8 +114,8 @@ def test_nothing_is_restarted_with_an_invalid_configuration(
     assert {path: path.read_bytes() for path in data_dir.glob("*.*") if path.is_file()} == files
 
 
-def client(servers: str, properties: Mapping[str, Any]) -> ClusterClient:
-    return ClusterClient(ClientConfig.of(servers, properties), client_id="test")
+def client(servers: str, properties: Mapping[str, Any]) -> RawClient:
+    return RawClient(ClientConfig.of(servers, properties), client_id="test")
 
 
 def text_of(path: Path) -> str:
@@ -175,7 +177,7 @@ def test_clients_move_from_plaintext_to_sasl_ssl(cluster: raylog.Cluster, data_d
             cluster.restart_broker(0)
         if line.startswith("Broker 0 is in sync"):
             with client(secure.servers, secure.login(PASSWORD)) as alice:
-                assert alice.view([TOPIC]).not_in_sync_on(0) == []
+                assert not_in_sync_on(0, alice.run(describe_topics()).values()) == []
 
     def remove_listener() -> None:
         config = {**secure.config, "super.users": "User:alice"}
@@ -194,7 +196,7 @@ def test_clients_move_from_plaintext_to_sasl_ssl(cluster: raylog.Cluster, data_d
     assert not any(map(answers, plain_servers.split(",")))
     for properties in ({"security.protocol": "SSL", **secure.trusting}, secure.login("guessed")):
         with client(secure.servers, properties) as stranger, pytest.raises(KafkaError):
-            stranger.view([])
+            stranger.metadata([])
     assert parse_properties((data_dir / PROPERTIES_FILE).read_text()) == cluster.client_config
     with client(secure.servers, {**cluster.client_config, **secure.trusting}) as administrator:
         assert set(administration.list_users(administrator)) == {"admin", "alice"}

@@ -8,10 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import raylog
-from raylog.client.cluster_client import ClusterClient
+from raylog.actors.broker_restart import not_in_sync_on
+from raylog.client.admin.topics import describe_topics
 from tests.compat.topics import create_topic
 from tests.ray.clients import read
 from tests.ray.test_three_brokers import PartitionLoad, until_more
+from tests.support.raw_client import RawClient
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
 
@@ -36,9 +38,9 @@ def test_clients_get_no_error_during_a_rolling_restart(cluster: raylog.Cluster) 
             for load in loads:
                 load.work()
         restarting.result()
-    with ClusterClient(cluster.bootstrap_servers, client_id="test") as client:
-        view = client.view(None)
-        assert [view.not_in_sync_on(broker_id) for broker_id in range(3)] == [[], [], []]
+    with RawClient(cluster.bootstrap_servers, client_id="test") as client:
+        topics = client.run(describe_topics()).values()
+        assert [not_in_sync_on(broker_id, topics) for broker_id in range(3)] == [[], [], []]
     assert not set(before) & {broker.pid for broker in cluster.status()}
     until_more(loads, loads, 500)
     for load in loads:

@@ -21,10 +21,8 @@ from raylog.actors.certificates import make_authority
 from raylog.actors.client_files import LIBRDKAFKA_FILE, PROPERTIES_FILE
 from raylog.actors.data_dir import open_data_dir
 from raylog.actors.given_config import GivenConfig
-from raylog.actors.handle_connector import HandleConnector
 from raylog.actors.login import prepare_login
 from raylog.client.client_config import ClientConfig
-from raylog.client.cluster_client import ClusterClient
 from raylog.config.properties import parse_properties
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 from raylog.core.password import Password
@@ -32,6 +30,7 @@ from raylog.security.authority import Authority, KeyPair
 from tests.support import administration
 from tests.support.administration import create_topic
 from tests.support.certificates import Certificates
+from tests.support.raw_client import RawClient
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
 SECONDS = 30
@@ -44,15 +43,15 @@ def librdkafka(root: Path) -> dict[str, Any]:
     return {**config, "log_level": 0}
 
 
-def client(cluster: raylog.Cluster, properties: Mapping[str, Any]) -> ClusterClient:
-    return ClusterClient(ClientConfig.of(cluster.bootstrap_servers, properties), client_id="test", timeout_seconds=5)
+def client(cluster: raylog.Cluster, properties: Mapping[str, Any]) -> RawClient:
+    return RawClient(ClientConfig.of(cluster.bootstrap_servers, properties), client_id="test", timeout_seconds=5)
 
 
 def code_of(cluster: raylog.Cluster, properties: Mapping[str, Any]) -> ErrorCode:
     """Of a login with these properties."""
     with client(cluster, properties) as attempt:
         try:
-            attempt.view([])
+            attempt.metadata([])
         except KafkaError as error:
             return error.code
     return ErrorCode.NONE
@@ -91,17 +90,10 @@ def test_one_command_makes_a_secure_cluster(tmp_path: Path) -> None:
         by_token = {**properties, "sasl.jaas.config": login}
         assert code_of(cluster, by_token) == ErrorCode.NONE
 
-        # So it is at the actor's handle.
-        with ClusterClient(HandleConnector("safe", properties), client_id="test") as by_handle:
-            assert set(administration.list_users(by_handle)) == {"admin", "bob"}
-        with ClusterClient(HandleConnector("safe"), client_id="test") as nobody, pytest.raises(KafkaError):
-            nobody.view([])
-
         # Another user logs in, but has no rights yet. Others do not log in.
         bob = {**properties, "sasl.jaas.config": _scram("bob", "builder")}
-        for limited in (client(cluster, bob), ClusterClient(HandleConnector("safe", bob), client_id="test")):
-            with limited, pytest.raises(KafkaError, match="AUTHORIZATION_FAILED"):
-                administration.list_users(limited)
+        with client(cluster, bob) as limited, pytest.raises(KafkaError, match="AUTHORIZATION_FAILED"):
+            administration.list_users(limited)
         assert code_of(cluster, bob) == ErrorCode.NONE
         wrong = {**properties, "sasl.jaas.config": _scram("admin", "admin")}
         assert code_of(cluster, wrong) == ErrorCode.SASL_AUTHENTICATION_FAILED
@@ -143,7 +135,7 @@ def test_a_secure_cluster_stays_secure_until_it_is_told_otherwise(tmp_path: Path
     with start(secure=True) as cluster:  # a cluster that began without users gets its administrator
         first = dict(cluster.client_config)
         with client(cluster, first) as admin:
-            assert admin.view(["kept"]).partition_count("kept") == 1
+            assert len(admin.metadata(["kept"]).topics[0].partitions) == 1
             administration.set_password(admin, "admin", Password("changed"))
     written = (root / PROPERTIES_FILE).read_text()
     prepare_login(open_data_dir(str(root), name="staying"), GivenConfig(secure=True))

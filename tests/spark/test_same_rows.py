@@ -13,7 +13,6 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 import raylog
-from raylog.client.cluster_client import ClusterClient
 from raylog.client.network_loop import NetworkLoop
 from raylog.core.ids import TopicPartition
 from raylog.protocol.records.builder import NewRecord, build_batch
@@ -21,6 +20,7 @@ from raylog.protocol.records.compression import Codec
 from raylog.raydp_bridge import register
 from raylog.raydp_bridge.source import read_topic
 from raylog.transport import unix
+from tests.support.raw_client import RawClient
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,7 +68,7 @@ def cluster(spark: SparkSession) -> Iterator[raylog.Cluster]:
         wanted = [NewTopic(name, PARTITIONS, config={"retention.ms": "-1", **more}) for name, more in TOPICS.items()]
         for created in admin.create_topics(wanted).values():
             created.result(30)
-        with ClusterClient(cluster.bootstrap_servers, client_id="writer") as client:
+        with RawClient(cluster.bootstrap_servers, client_id="writer") as client:
             for topic in TOPICS:
                 for partition in range(PARTITIONS):
                     write(client, TopicPartition(topic, partition))
@@ -79,7 +79,7 @@ def cluster(spark: SparkSession) -> Iterator[raylog.Cluster]:
         yield cluster
 
 
-def write(client: ClusterClient, tp: TopicPartition) -> None:
+def write(client: RawClient, tp: TopicPartition) -> None:
     records = oddities(tp.partition)
     for codec in Codec:
         client.produce(tp, build_batch(records, codec=codec))

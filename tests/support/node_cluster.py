@@ -12,13 +12,13 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from raylog.actors.data_dir import make_data_dir
-from raylog.client.cluster_client import ClusterClient
 from raylog.core.errors import KafkaError
 from raylog.metadata.voters import FIRST_VOTER_ID
 from tests.support import administration as admin
 from tests.support.hang import HANG_SECONDS
 from tests.support.node_process import NodeProcess, NodeSpec
 from tests.support.ports import free_ports
+from tests.support.raw_client import RawClient
 
 NAME = "operators"
 COUNT = 3
@@ -121,8 +121,8 @@ class NodeCluster:
 
     # --- what the cluster says, through the listeners of clients
 
-    def client(self) -> ClusterClient:
-        return ClusterClient(self.bootstrap_servers, client_id="tests", timeout_seconds=HANG_SECONDS)
+    def client(self) -> RawClient:
+        return RawClient(self.bootstrap_servers, client_id="tests", timeout_seconds=HANG_SECONDS)
 
     def active_controller(self) -> NodeProcess:
         """As a broker knows it."""
@@ -160,7 +160,7 @@ class NodeCluster:
         if not partitions or any(isr != list(range(COUNT)) for _, isr in partitions.values()):
             return f"not in sync: {partitions}"
         try:
-            with ClusterClient(self.bootstrap_servers, client_id="tests", timeout_seconds=5) as client:
+            with RawClient(self.bootstrap_servers, client_id="tests", timeout_seconds=5) as client:
                 quorum = admin.quorum(client)
         except (OSError, KafkaError) as error:
             return f"no active controller: {error}"

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from raylog.client.cluster_client import ClusterClient
 from raylog.core.ids import TopicPartition
 from tests.support.cluster_thread import RunningCluster
+from tests.support.raw_client import RawClient
 
 SECONDS = 20.0
 
@@ -19,6 +19,6 @@ def produce(cluster: RunningCluster, tp: TopicPartition, batches: Iterable[bytea
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 3})
     if tp.topic not in admin.list_topics(timeout=SECONDS).topics:
         admin.create_topics([NewTopic(tp.topic, num_partitions=1)])[tp.topic].result(SECONDS)
-    with ClusterClient(cluster.bootstrap_servers, client_id="tests") as client:
+    with RawClient(cluster.bootstrap_servers, client_id="tests") as client:
         for batch in batches:
             client.produce(tp, batch)

@@ -1,4 +1,4 @@
-"""(shell) A blocking connection for one caller: send a request, wait for its response. Works over any byte stream."""
+"""One blocking connection to one broker, for tests of listeners and logins: send a request, wait for its response."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
+from raylog.client.client_config import ClientConfig
 from raylog.core.errors import ErrorCode, KafkaError, ProtocolViolation
 from raylog.protocol.messages.api_versions import ApiVersionsResponse
 from raylog.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -23,22 +24,6 @@ REAUTHENTICATE_AFTER = 0.85
 """A session with an end is renewed after this part of its lifetime. Kafka's clients choose between 0.85 and 0.95."""
 Login = Callable[[], SaslClient]
 """Begins a SASL exchange. May block; raises KafkaError and ConfigError."""
-
-
-class Stream(Protocol):
-    """An ordered byte stream to and from one broker. Methods raise OSError; `receive_into` raises TimeoutError."""
-
-    where: str
-    """The broker's address, for messages."""
-    login: Login | None
-    """How the client authenticates to this broker; None: not by SASL."""
-
-    def send(self, buffers: Sequence[Buffer]) -> None: ...
-
-    def receive_into(self, view: memoryview, timeout_seconds: float) -> int:
-        """The number of bytes received; 0 if the other end has closed."""
-
-    def close(self) -> None: ...
 
 
 class SocketStream:
@@ -88,6 +73,19 @@ def connect_tcp(
     return SocketStream(sock, where, login)
 
 
+def connect(config: ClientConfig, host: str, port: int) -> SocketStream:
+    """As the properties of a client say."""
+    dialer = config.dialer()
+    tls, login = dialer.prepare(host)
+
+    def log_in() -> SaslClient:
+        begun = dialer.prepare(host)[1]
+        assert begun is not None
+        return begun
+
+    return connect_tcp(host, port, tls=tls, login=None if login is None else log_in)
+
+
 def _secured(sock: socket.socket, tls: ssl.SSLContext, host: str) -> ssl.SSLSocket:
     """Raises OSError; the socket is then closed."""
     try:
@@ -102,7 +100,7 @@ class BlockingConnection:
 
     def __init__(
         self,
-        stream: Stream,
+        stream: SocketStream,
         *,
         client_id: str,
         timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 import raylog
-from raylog.client.cluster_client import EARLIEST_OFFSET, LATEST_OFFSET, ClusterClient
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import TopicPartition
 from raylog.protocol.header import encode_request
 from raylog.protocol.messages.api_versions import ApiVersionsRequest
 from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
 from raylog.protocol.records.builder import NewRecord, build_batch
-from raylog.protocol.records.reader import read_batches
 from tests.compat.topics import create_topic
 from tests.ray.clients import read
 
@@ -31,35 +27,6 @@ def cluster(ray_runtime: None) -> Iterator[raylog.Cluster]:
     with raylog.start(NAME, brokers=2, config={"connections.max.idle.ms": 2000}) as cluster:
         create_topic(cluster.bootstrap_servers, TOPIC, partitions=PARTITIONS)
         yield cluster
-
-
-def write_and_read(partition: int, values: list[bytes]) -> list[bytes | None]:
-    """What any process of the cluster's Ray can do. Answers what it read."""
-    from raylog.actors.handle_connector import HandleConnector
-
-    tp = TopicPartition(TOPIC, partition)
-    with ClusterClient(HandleConnector(NAME), client_id="by-handle") as client:
-        first = client.produce(tp, build_batch([NewRecord(None, value, 1000) for value in values]))
-        assert client.offset_for(tp, EARLIEST_OFFSET) == 0
-        assert client.offset_for(tp, LATEST_OFFSET) == first + len(values)
-        batches, _ = client.fetch(tp, first, max_bytes=1 << 20, max_wait_ms=500)
-        return [record.value for record in read_batches(batches, from_offset=first)]
-
-
-def test_from_the_driver_a_task_and_an_actor(cluster: raylog.Cluster) -> None:
-    import ray
-
-    class Worker:
-        def work(self, partition: int, values: list[bytes]) -> list[bytes | None]:
-            return write_and_read(partition, values)
-
-    assert write_and_read(0, [b"driver"]) == [b"driver"]
-    task: Any = ray.remote(num_cpus=0)(write_and_read)
-    assert ray.get(task.remote(1, [b"task", b"x" * 3_000_00])) == [b"task", b"x" * 3_000_00]
-    worker: Any = ray.remote(num_cpus=0)(Worker).remote()
-    assert ray.get(worker.work.remote(2, [b"actor"])) == [b"actor"]
-    ray.kill(worker)
-    assert [value for _, value in read(cluster.bootstrap_servers, TOPIC, 1)] == [b"task", b"x" * 3_000_00]
 
 
 def test_every_call_needs_an_open_session(cluster: raylog.Cluster) -> None:
