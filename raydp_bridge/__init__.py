@@ -12,15 +12,16 @@ if TYPE_CHECKING:
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format "raylog" known to this session: `spark.read` and `spark.readStream`, which Spark 4 can extend.
+    """Make the format "raylog" known to this session, for reads and writes; docs/spark-4.md describes it.
 
     The end offsets of the batches of streaming queries are committed to the group `spark-<query id>`, for display only.
     Raises ConfigError on Spark 3.5.
     """
     if spark_major() < 4:
         raise ConfigError(
-            'spark.read.format("raylog") needs Spark 4 (the extra spark4); on Spark 3.5 use '
-            "raylog.raydp_bridge.source.read_topic and raylog.raydp_bridge.stream.read_stream"
+            'the format "raylog" needs Spark 4 (the extra spark4); on Spark 3.5 use read_topic and read_stream in '
+            "raylog.raydp_bridge.source and raylog.raydp_bridge.stream, and write_topic and write_stream in "
+            "raylog.raydp_bridge.sink"
         )
     from raylog.raydp_bridge import data_source
 

@@ -1,4 +1,4 @@
-"""(shell) The format "raylog" of Spark 4: `spark.read` and `spark.readStream` by the Python Data Source API.
+"""(shell) The format "raylog" of Spark 4: `read`, `readStream`, `write`, `writeStream` by the Python Data Source API.
 
     raylog.raydp_bridge.register(spark)
     spark.readStream.format("raylog").options(**{"kafka.bootstrap.servers": servers, "subscribe": "flights"}).load()
@@ -21,7 +21,14 @@ from weakref import WeakSet
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    InputPartition,
+)
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -38,6 +45,7 @@ from raylog.core.ids import TopicPartition
 from raylog.protocol.records.arrow import arrow_schema
 from raylog.raydp_bridge.admission import admit, hold
 from raylog.raydp_bridge.arrow import spark_schema
+from raylog.raydp_bridge.data_sink import BatchWriter, StreamWriter
 from raylog.raydp_bridge.group_offsets import FORMAT, GroupOffsets
 from raylog.raydp_bridge.micro_batches import ranges_between
 from raylog.raydp_bridge.offset_ranges import OffsetRange, continue_from
@@ -75,7 +83,7 @@ class RangePartition(InputPartition):
 
 
 class RaylogSource(DataSource):
-    """One `spark.read` or `spark.readStream`, with the options of Spark's own Kafka source."""
+    """One read or write, with the options of Spark's own Kafka source and sink."""
 
     @classmethod
     def name(cls) -> str:
@@ -99,6 +107,13 @@ class RaylogSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
         return StreamReader(ReadOptions.parse(self.options, streaming=True), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        return BatchWriter(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802  # as above
+        del overwrite  # set for output mode complete, in which each batch adds all rows of the table again
+        return StreamWriter(self.options, schema, overwrite=False)
 
 
 class TaskReader:

@@ -312,9 +312,10 @@ def test_a_batch_waits_for_enough_records_or_long_enough(cluster: raylog.Cluster
     assert limit == ReadMaxRows(20)
     start = both.initialOffset()
     assert start == {"patient": {"0": 0, "1": 0}}
-    assert both.latestOffset(start, limit) is start
     topic.send(2)
-    first = both.latestOffset(start, limit)  # the first batch does not wait
+    assert both.initialOffset() == start
+    assert both.latestOffset(start, limit) is start  # the first batch stores the latest offsets, and has no rows
+    first = both.latestOffset(start, limit)  # the first batch with rows does not wait
     assert first == {"patient": {"0": 1, "1": 1}}
     topic.send(8)
     assert both.latestOffset(first, limit) is first
