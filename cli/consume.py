@@ -90,7 +90,7 @@ def run(options: argparse.Namespace) -> None:
             records = _poll(consumer, min(left, POLL_RECORDS), skip=options.skip_malformed)
             if ends:
                 positions = {tp: consumer.position(tp) for tp in positions}
-                records = _before(ends, positions, records)
+                records = before_ends(ends, positions, records)
                 read_at = monotonic() if records else read_at
                 if monotonic() > read_at + STALLED_SECONDS:
                     raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"nothing was read for {STALLED_SECONDS} s")
@@ -103,7 +103,7 @@ def _is_unfinished(positions: Mapping[TopicPartition, int], ends: Mapping[TopicP
     return any(position < ends[tp] for tp, position in positions.items())
 
 
-def _before(
+def before_ends(
     ends: Mapping[TopicPartition, int], positions: Mapping[TopicPartition, int], records: Sequence[ConsumerRecord]
 ) -> Sequence[ConsumerRecord]:
     """The records before the ends of their partitions."""

@@ -10,7 +10,9 @@ import sys
 import pytest
 from confluent_kafka import Producer
 
+from raylog.cli.consume import before_ends
 from raylog.cli.main import main
+from raylog.client.consumer.fetched import ConsumerRecord
 from raylog.core.ids import TopicPartition
 from raylog.logstore import record_set
 from tests.cli.conftest import Cli
@@ -114,6 +116,14 @@ def test_reading_starts_and_ends_where_requested(cli: Cli, topic: str) -> None:
     assert values("--partition", "0", "--max-messages", "2") == ["0a", "0b"]
     assert len(cli("consume", topic, "--max-messages", "5").out.split()) == 5
     assert cli("consume", topic, "--max-messages", "0") == (0, "", "")
+
+
+def test_records_appended_after_the_start_are_left_out() -> None:
+    records = [ConsumerRecord("t", number % 2, number // 2, 0, 0, None, b"", ()) for number in range(8)]
+    first, second = TopicPartition("t", 0), TopicPartition("t", 1)
+    assert before_ends({first: 4, second: 4}, {first: 4, second: 4}, records) == records
+    left = before_ends({first: 2, second: 4}, {first: 4, second: 4}, records)
+    assert [(each.partition, each.offset) for each in left] == [(0, 0), (1, 0), (0, 1), (1, 1), (1, 2), (1, 3)]
 
 
 def test_without_an_end_it_waits_for_records(cluster: RunningCluster, cli: Cli, topic: str) -> None:
