@@ -148,9 +148,14 @@ def ray_runtime(runtime_dir: Path) -> Iterator[None]:
 def spark(ray_runtime: None) -> Iterator[SparkSession]:
     from raylog.raydp_bridge.session import spark_session
 
-    before = unpacked_by_java()
-    with spark_session("raylog-tests") as session:
+    with files_unpacked_by_java_are_removed(), spark_session("raylog-tests") as session:
         yield session
+
+
+@contextmanager
+def files_unpacked_by_java_are_removed() -> Iterator[None]:
+    before = unpacked_by_java()
+    yield
     for path in unpacked_by_java() - before:
         if path.is_dir():
             rmtree(path, ignore_errors=True)
