@@ -100,7 +100,7 @@ class TaskAttempt:
                 send_rows(producer, self._target.topic, self._spool.batches())
             case Step.SEND_PROGRESS:
                 key = self._sink.transactional_id(self._task)
-                producer.send(topic, self._wanted.encode(), key, partition=self._task).result()
+                producer.send(topic, self._wanted.encode(), key, partition=self._task)
             case Step.COMMIT:
                 producer.commit_transaction()
         return None

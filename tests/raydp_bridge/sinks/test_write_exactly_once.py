@@ -189,6 +189,9 @@ def test_a_record_that_is_refused_aborts_the_transaction(served: Served) -> None
     with pytest.raises(KafkaError) as raised:
         job.write(0, b"good", b"x" * 2000)
     assert raised.value.code is ErrorCode.MESSAGE_TOO_LARGE
+    with AdminClient(bootstrap_servers=served.plain) as admin:
+        states = {each.transactional_id: each.state for each in admin.list_transactions()}
+    assert states[job.sink.transactional_id(0)] != "Ongoing", "read_committed consumers need not wait"
     assert job.write(0, b"good").written
     assert job.read() == [b"good"]
 
