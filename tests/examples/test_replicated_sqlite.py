@@ -20,7 +20,7 @@ from tests.support.forms import by_form
 
 pytestmark = pytest.mark.compat
 
-KILLS = by_form(8, long=100)
+KILLS = by_form(5, long=100)
 HANG_SECONDS = 60.0
 DONE_PER_KILL_MIN = 20
 
