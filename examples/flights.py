@@ -268,7 +268,7 @@ def run(rows: int | None, *, keep: bool) -> None:
             check_read(mapped, flights)
 
             _say("5. Average the delays with Spark, whose executors are Ray actors (its start takes half a minute)")
-            spark_on_ray = spark_session(CLUSTER, executor_cores=2, configs=_java_writes_to(place.path))
+            spark_on_ray = spark_session(CLUSTER, executor_cores=2, configs=_spark_configs(place.path))
             with quiet_screen(place.path / "noise.log"), _stopwatch() as elapsed, spark_on_ray as spark:
                 take_signals()  # PySpark has installed its own handler
                 with place.spark_cleaned_up_after():
@@ -354,10 +354,12 @@ def _stopwatch() -> Iterator[_Elapsed]:
     yield _Elapsed()
 
 
-def _java_writes_to(path: Path) -> dict[str, str]:
-    """Options for Java's temporary directory, where libraries inside Spark unpack native code and do not delete it."""
+def _spark_configs(path: Path) -> dict[str, str]:
+    """Few tasks for little data, and Java's temporary directory: libraries inside Spark unpack native code there and do
+    not delete it."""
     processes = ("driver", "executor", "ray.raydp_app_master")
-    return {f"spark.{process}.extraJavaOptions": f"-Djava.io.tmpdir={path}" for process in processes}
+    return {"spark.sql.shuffle.partitions": "4"} | {
+        f"spark.{process}.extraJavaOptions": f"-Djava.io.tmpdir={path}" for process in processes}
 
 
 def main() -> int:

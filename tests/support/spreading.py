@@ -17,6 +17,7 @@ OWN_RAY = (
 ON_RAY = (
     "tests/cli/test_broker_set.py",
     "tests/compat/test_spark.py",
+    "tests/examples/test_flight_pipeline.py",
     "tests/ray/",
     "tests/ray_data/",
     "tests/spark/",
