@@ -359,7 +359,8 @@ def _spark_configs(path: Path) -> dict[str, str]:
     not delete it."""
     processes = ("driver", "executor", "ray.raydp_app_master")
     return {"spark.sql.shuffle.partitions": "4"} | {
-        f"spark.{process}.extraJavaOptions": f"-Djava.io.tmpdir={path}" for process in processes}
+        f"spark.{process}.extraJavaOptions": f"-Djava.io.tmpdir={path}" for process in processes
+    }
 
 
 def main() -> int:

@@ -32,7 +32,6 @@ from raylog.client.producer.interceptors import Interceptors, OutgoingRecord, Pr
 from raylog.client.producer.partitioners import Partition
 from raylog.client.producer.serialization import Headers, Serializer, Serializers
 from raylog.client.producer.transactions import Operation
-from raylog.config.client import BOOTSTRAP_SERVERS
 from raylog.config.producer import PRODUCER_CONFIG, producer_settings
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
@@ -553,5 +552,4 @@ def producer_of(config: ClientConfig, **settings: Any) -> Producer:
 
     `settings` are keys with underscores in place of dots. Raises ConfigError.
     """
-    properties = {name: value for name, value in config.properties.items() if name in PRODUCER_CONFIG.keys}
-    return Producer({**properties, BOOTSTRAP_SERVERS.name: config.bootstrap_servers}, **settings)
+    return Producer(config.keys_of(PRODUCER_CONFIG), **settings)
