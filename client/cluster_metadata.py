@@ -80,6 +80,8 @@ class ClusterMetadata:
         self._asked = False
         self._stale = True
         """Asked for again since the last request was made."""
+        self._unasked = False
+        """Whether no request was made yet for a topic that is wanted."""
 
     # --- what is known
 
@@ -108,13 +110,13 @@ class ClusterMetadata:
         for topic in topics:
             if topic not in self._wanted:
                 self._wanted[topic] = None
-                self.expire()
+                self._unasked = True
 
     def want_only(self, topics: Iterable[str]) -> None:
         """Keep metadata of these topics alone."""
         self._wanted, before = dict.fromkeys(topics), self._wanted
         if self._wanted.keys() - before.keys():
-            self.expire()
+            self._unasked = True
         for gone in before.keys() - self._wanted.keys():
             self.topics.pop(gone, None)
 
@@ -131,15 +133,20 @@ class ClusterMetadata:
     # --- asking
 
     def next_request_ms(self) -> int | None:
-        """When the next request is due (monotonic); None while one is in flight."""
+        """When the next request is due (monotonic); None while one is in flight.
+
+        As in Kafka's clients, new topics do not wait for the backoff, unless the last request failed.
+        """
         if self._asked:
             return None
+        if self._unasked:
+            return self._backoff_until_ms if self._attempts else 0
         return self._backoff_until_ms if self._stale else max(self._due_ms, self._backoff_until_ms)
 
     def request(self) -> MetadataRequest:
         """The request to send now; report its end by `answered` or `failed`."""
         self._asked = True
-        self._stale = False
+        self._stale = self._unasked = False
         wanted = None if self.all_topics else tuple(MetadataRequestTopic(name=name) for name in self._wanted)
         return MetadataRequest(topics=wanted, allow_auto_topic_creation=self._create_topics)
 

@@ -360,6 +360,28 @@ class TestMetadata:
             bench.pass_time(100)
         assert bench.network.metadata.updates == 4
 
+    def test_a_new_topic_is_asked_for_at_once_unless_the_last_request_failed(self) -> None:
+        bench = Bench()
+        bench.start(1)
+        bench.use()
+        metadata, updates = bench.network.metadata, bench.network.metadata.updates
+        metadata.want(["t", "u"])
+        bench.pass_time(1)
+        assert metadata.updates == updates + 1
+        metadata.expire()
+        bench.pass_time(1)
+        assert metadata.updates == updates + 1  # a topic that was shown already may wait
+        metadata.want_only(["t", "v"])
+        bench.pass_time(1)
+        assert metadata.updates == updates + 2
+        bench.brokers[1].silent = True
+        bench.pass_time(60_000)
+        bench.pass_time(SETTINGS.request_timeout_ms)
+        assert metadata.attempts == 1
+        bench.brokers[1].silent = False
+        metadata.want(["w"])
+        assert metadata.next_request_ms() == bench.clock_ms + SETTINGS.retry_backoff_ms
+
     @pytest.mark.parametrize("rebootstrap", [True, False])
     def test_a_client_that_reaches_no_known_broker_begins_again(self, *, rebootstrap: bool) -> None:
         """KIP-899: the brokers it knew are gone, those of bootstrap.servers have other ids by now."""
