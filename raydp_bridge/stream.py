@@ -21,6 +21,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 import pyarrow as pa
 import ray
@@ -270,12 +271,11 @@ class _Finished(StreamingQueryListener):
         pass
 
 
-_listened: set[str] = set()
+_listened: WeakSet[SparkSession] = WeakSet()
 
 
 def _listen(spark: SparkSession) -> None:
-    """Once for each application."""
-    application = str(spark.sparkContext.applicationId)
-    if application not in _listened:
-        _listened.add(application)
+    """Once for each session: a listener hears of the queries of its own session only."""
+    if spark not in _listened:
+        _listened.add(spark)
         spark.streams.addListener(_Finished())
