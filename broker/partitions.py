@@ -7,6 +7,7 @@ closed or goes offline, without effect on the others.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 from uuid import UUID
@@ -455,7 +456,8 @@ class PartitionTable:
         path = self.log_dirs.interrupted.pop(tp, None)
         target = next((each for each in self.log_dirs.online if each.path == path), None)
         if target is not None:
-            self.moves.begin(tp, target)
+            with suppress(KafkaError):  # which is logged: the replica stays where it is
+                self.moves.begin(tp, target)
 
     def _apply_configs(self, topic: str) -> None:
         shown = self._image.topics[topic]

@@ -22,7 +22,7 @@ from uuid import UUID
 
 from raylog.broker.partition_directories import Background
 from raylog.core.clock import Now
-from raylog.core.errors import KafkaError
+from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.logstore.disk import Disk
 from raylog.logstore.future_log import CopyPlan, FutureLog
@@ -88,7 +88,13 @@ class ReplicaMoves:
         source, log = self._log_dirs.holder(tp), self._log_dirs.log(tp)
         if source is target or log is None:
             return
-        self._moves[tp] = _Move(FutureLog(self._disk, target, log, self._new_id()))
+        future = FutureLog(self._disk, target, log, self._new_id())
+        try:
+            future.create()
+        except OSError as error:
+            _warn_of_failure(tp, target.path, str(error))
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{target.path}: {error}") from error
+        self._moves[tp] = _Move(future)
         self.go_on(self._background.now)
 
     def cancel(self, tp: TopicPartition) -> None:
@@ -207,8 +213,7 @@ class ReplicaMoves:
             self._moves[tp] = _Move(FutureLog(self._disk, target, log, self._new_id()))
 
     def _give_up(self, tp: TopicPartition, reason: str) -> None:
-        where = {"topic_partition": str(tp), "target": self._moves[tp].future.target.path, "reason": reason}
-        events.warning("move of a replica failed", extra=where)
+        _warn_of_failure(tp, self._moves[tp].future.target.path, reason)
         self.cancel(tp)
 
     def _discard(self, move: _Move) -> None:
@@ -217,3 +222,7 @@ class ReplicaMoves:
         name = future.path.rpartition("/")[2]
         due_ms = self._background.now.wall_ms
         future.target.retire_future(name, future.topic_partition, future.identity, due_ms=due_ms)
+
+
+def _warn_of_failure(tp: TopicPartition, target: str, reason: str) -> None:
+    events.warning("move of a replica failed", extra={"topic_partition": str(tp), "target": target, "reason": reason})

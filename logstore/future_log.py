@@ -81,13 +81,18 @@ class FutureLog:
             self._log.abandon()
             self._log = None
 
+    def create(self) -> None:
+        """Make the directory, by which a broker that is killed knows of the move. Raises OSError."""
+        self._disk.mkdir(self.path)
+
     # In the job
 
     def open(self, topic_id: TopicId, now_ms: int) -> Log:
         if self._log is None:
-            begins = not self._disk.exists(self.path)
+            begins = not self._disk.exists(f"{self.path}/{PARTITION_METADATA_FILE}")
             if begins:
-                self._disk.mkdir(self.path)
+                if not self._disk.exists(self.path):
+                    self.create()
                 self._disk.fsync_dir(self.target.path)
                 metadata = encode_partition_metadata(topic_id)
                 write_file_atomically(self._disk, f"{self.path}/{PARTITION_METADATA_FILE}", metadata)

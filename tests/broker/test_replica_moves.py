@@ -404,6 +404,19 @@ def test_a_kill_at_every_disk_operation_loses_nothing(monkeypatch: pytest.Monkey
     assert moved, "no kill was after the exchange had begun"
 
 
+def test_a_broker_killed_before_anything_is_copied_goes_on_with_the_move() -> None:
+    cluster = DirectCluster(1, CONFIG)
+    cluster.create_topic("t", on=[0])
+    member = cluster.brokers[0]
+    produce(member, 0)
+    target = elsewhere(member)
+    member.broker.table.move(TP, target)  # as the handler does, which then answers
+    member.stop(clean=False)
+    member.start()
+    cluster.pass_time(3000)
+    assert (holder(member), directories(member), numbers(member)) == (target, [f"{target}/t-0"], [0])
+
+
 def test_a_compacted_replica_survives_a_crash_after_its_move() -> None:
     """The offset up to which it is compacted is saved before the move, as for a log that stays."""
     cluster = DirectCluster(1, {**CONFIG, "log.cleaner.min.cleanable.ratio": "0", "log.cleaner.backoff.ms": 100})
