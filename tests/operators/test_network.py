@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
+from raylog.client import io_thread
 from tests.operators.conftest import Site
 from tests.operators.load import load_on
 from tests.operators.long_form import IS_LONG, long_only
@@ -92,6 +93,8 @@ def plant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plant]:
     with ExitStack() as stack:
         hosts = stack.enter_context(network([*NODES, CLIENT]))
         stack.enter_context(hosts.entered(CLIENT))
+        # A thread stays on the host on which it was started; that of other tests' clients is not on this one.
+        stack.enter_context(pytest.MonkeyPatch.context()).setattr(io_thread, "_shared", None)
         cluster = NodeCluster(
             tmp_path_factory.mktemp("network"),
             broker_hosts=[hosts.addresses[name] for name in NODES if name.startswith("broker")],
