@@ -132,10 +132,14 @@ class DatasetStream:
         if self._producer is None:
             transactional_id = f"raylog-datasets-{self._group_id}"
             producer = producer_of(self._brokers, client_id=CLIENT_ID, transactional_id=transactional_id)
-            producer.init_transactions()
+            try:
+                producer.init_transactions()
+                with admin_client(self._brokers, client_id=CLIENT_ID) as admin:
+                    found = admin.list_consumer_group_offsets(self._group_id, require_stable=True)
+            except BaseException:
+                producer.close(0)
+                raise
             self._producer = producer
-            with admin_client(self._brokers, client_id=CLIENT_ID) as admin:
-                found = admin.list_consumer_group_offsets(self._group_id, require_stable=True)
             self._stored = {tp: each for tp, each in found.items() if each is not None}
         return GroupProgress.read(self._stored)
 

@@ -1,10 +1,14 @@
-"""Topics come as bounded Datasets; a batch that was not committed comes again as it was, whoever asks."""
+"""Topics are returned as bounded Datasets; a batch that was not committed is returned again with the same offsets."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
 import raylog
+from raylog.client.producer.producer import producer_of
+from raylog.raydp_bridge import dataset_stream
 from raylog.raydp_bridge.dataset_stream import DatasetBatch, DatasetStream
 
 pytestmark = pytest.mark.ray
@@ -125,6 +129,25 @@ def test_deleted_records_are_an_error_or_a_warning(servers: str, topic: str) -> 
 def test_arguments_that_cannot_be_right_are_refused_at_once(given: dict[str, object], said: str) -> None:
     with pytest.raises(raylog.ConfigError, match=said):
         stream("127.0.0.1:1", "orders", **given)
+
+
+def test_brokers_that_cannot_be_reached_are_an_error_and_leave_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[raylog.Producer] = []
+
+    def make(*arguments: Any, **settings: Any) -> raylog.Producer:
+        made.append(producer_of(*arguments, **settings))
+        return made[-1]
+
+    monkeypatch.setattr(dataset_stream, "producer_of", make)
+    properties = {"max.block.ms": 200, "socket.connection.setup.timeout.ms": 100}
+    with stream("127.0.0.1:1", "orders", client_config=properties) as batches:
+        for _ in range(2):
+            with pytest.raises(raylog.KafkaError):
+                next(batches)
+    assert len(made) == 2
+    for producer in made:
+        with pytest.raises(raylog.KafkaError, match="is closed"):
+            producer.begin_transaction()
 
 
 def test_a_topic_that_does_not_exist_is_an_error(servers: str) -> None:
