@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from time import monotonic
-from typing import Any, Final
+from typing import Final
 
 from raylog.client.admin.admin_client import AdminClient
 from raylog.client.admin.configs import ConfigResource, ConfigResourceType
@@ -41,10 +41,7 @@ def fix_tasks(
     """
     check_tasks(tasks, None, default=default_tasks)
     topic = sink.progress_topic
-    properties: dict[str, Any] = {
-        name: value for name, value in brokers.properties.items() if name in ADMIN_CONFIG.keys
-    }
-    with AdminClient({**properties, "bootstrap.servers": brokers.bootstrap_servers}) as admin:
+    with AdminClient(brokers.keys_of(ADMIN_CONFIG)) as admin:
         fixed = _partition_count(admin, topic)
         if fixed is None:
             decide_without_record(sink, batch_id, topic)

@@ -51,8 +51,7 @@ class SinkTarget:
         given = {name.replace("_", "."): value for name, value in (producer_config or {}).items()}
         if TRANSACTIONAL_ID.name in given:
             raise ConfigError(f"{TRANSACTIONAL_ID.name}: is chosen by the sink")
-        shared = {name: value for name, value in brokers.properties.items() if name in PRODUCER_CONFIG.keys}
-        target = cls(topic, brokers, {**_DEFAULTS, **shared, **checked_properties(given)})
+        target = cls(topic, brokers, {**_DEFAULTS, **brokers.keys_of(PRODUCER_CONFIG), **checked_properties(given)})
         for transactional_id in (None, "any"):
             producer_settings(given_config(PRODUCER_CONFIG, target._config(transactional_id), {}).configs)
         return target
