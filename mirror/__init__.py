@@ -1,0 +1,1 @@
+"""Copies topics between clusters, with the model and the configuration names of MirrorMaker 2."""
