@@ -63,6 +63,21 @@ def librdkafka(login: Login) -> dict[str, Any]:
     return {name: str(value) for name, value in given.items() if value}
 
 
+def java_client(login: Login) -> dict[str, str]:
+    """The properties of Kafka's own client, without those of a certificate."""
+    module = "plain.PlainLoginModule" if login.mechanism == "PLAIN" else "scram.ScramLoginModule"
+    password = login.password.replace("\\", "\\\\").replace('"', '\\"')
+    jaas = f'org.apache.kafka.common.security.{module} required username="{login.user}" password="{password}";'
+    given = {
+        "security.protocol": login.protocol,
+        "sasl.mechanism": login.mechanism,
+        "sasl.jaas.config": jaas if login.mechanism else "",
+        "ssl.truststore.type": "PEM" if login.trusted else "",
+        "ssl.truststore.location": str(login.trusted or ""),
+    }
+    return {name: value for name, value in given.items() if value}
+
+
 class SecureConfluent:
     name = "confluent-kafka"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.compat.secure_clients import Login
+from tests.compat.secure_clients import Login, java_client
 from tests.support.certificates import Certificates
 from tests.support.kafka_peer import java
 from tests.support.secure_cluster import SecureCluster, secure_cluster
@@ -28,22 +28,13 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureCluster]:
 
 def properties(login: Login, path: Path) -> str:
     """The name of a file with the properties of Kafka's client."""
-    module = "plain.PlainLoginModule" if login.mechanism == "PLAIN" else "scram.ScramLoginModule"
-    password = login.password.replace("\\", "\\\\").replace('"', '\\"')
-    jaas = f'org.apache.kafka.common.security.{module} required username="{login.user}" password="{password}";'
-    given = {
-        "security.protocol": login.protocol,
-        "sasl.mechanism": login.mechanism,
-        "sasl.jaas.config": jaas if login.mechanism else "",
-        "ssl.truststore.type": "PEM" if login.trusted else "",
-        "ssl.truststore.location": str(login.trusted or ""),
-    }
+    given = java_client(login)
     if login.certificate and login.key:
         both = path.with_suffix(".pem")
         both.write_text(login.key.read_text() + login.certificate.read_text())
         given |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(both)}
-    lines = [f"{name}={value}" for name, value in given.items() if value]
-    text = "\n".join(lines).replace("\\", "\\\\").encode("ascii", "backslashreplace").decode()
+    text = "\n".join(f"{name}={value}" for name, value in given.items())
+    text = text.replace("\\", "\\\\").encode("ascii", "backslashreplace").decode()
     path.write_text(text)
     return str(path)
 

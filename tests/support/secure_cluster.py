@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -53,8 +53,8 @@ class SecureCluster:
 
 
 @contextmanager
-def secure_cluster(folder: Path) -> Iterator[SecureCluster]:
-    """The broker's certificate is for localhost alone; that of `late` has expired."""
+def secure_cluster(folder: Path, more: Mapping[str, Any] | None = None) -> Iterator[SecureCluster]:
+    """The broker's certificate is for localhost alone; that of `late` has expired. `more` configures the broker."""
     certificates = Certificates.new(folder / "certificates")
     broker = certificates.issue("broker", "localhost")
     for name in ("alice", "bob"):
@@ -78,6 +78,7 @@ def secure_cluster(folder: Path) -> Iterator[SecureCluster]:
             )
             for listener in ("sasl_plaintext", "sasl_ssl")
         },
+        **(more or {}),
     }
     with cluster_thread(config, folder / "data") as running, kept(folder):
         endpoint = running.broker.endpoints["PLAINTEXT"]
