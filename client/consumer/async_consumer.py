@@ -19,7 +19,7 @@ from raylog.client.chunks.references import ValueStore
 from raylog.client.consumer.assignors import Assignor
 from raylog.client.consumer.calls import ConsumerCalls, Offsets, Partition, committed_offsets
 from raylog.client.consumer.consumer import CLOSE_SECONDS
-from raylog.client.consumer.fetched import ConsumerRecord
+from raylog.client.consumer.fetched import ConsumerRecord, FetchedBatches
 from raylog.client.consumer.group_member import RebalanceCallback
 from raylog.client.consumer.interceptors import ConsumerInterceptor
 from raylog.client.consumer.local_files import LocalFiles, read_files
@@ -103,6 +103,15 @@ class AsyncConsumer(ConsumerCalls):
             if batches := arrow_batches(taken[0], chosen, self.seek):
                 return batches
         return []
+
+    async def poll_batches(self, timeout: float = 1.0) -> FetchedBatches | None:
+        """The next batches of one partition, not decoded; the position moves behind them. None: none came in time.
+
+        Those of aborted transactions, control batches, and records before the position are among them. Checksums are
+        not verified. Raises KafkaError as `poll`.
+        """
+        taken = await self._polled(timeout, self._core.take_batches)
+        return taken[0] if taken else None
 
     async def _polled(self, timeout: float, take: Callable[[], list[Found]]) -> list[Found]:
         """What `take` returns, once that is something."""

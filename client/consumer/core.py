@@ -196,7 +196,7 @@ class ConsumerCore:
     def take_batches(self) -> list[FetchedBatches]:
         """What is fetched of one partition, not decoded. The position moves behind it. Raises KafkaError."""
         if self.pool is not None:
-            text = "poll_arrow() does not reassemble large messages; use poll(), or large.message.enabled=false"
+            text = "batches of large messages are not reassembled; use poll(), or large.message.enabled=false"
             raise KafkaError(ErrorCode.INVALID_REQUEST, text)
         for state in self._in_turn()[:1]:
             fetched = state.buffered.popleft()

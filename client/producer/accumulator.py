@@ -28,6 +28,7 @@ class ProducerBatch:
         "builder",
         "callbacks",
         "closed",
+        "codec",
         "created_ms",
         "delivered",
         "done",
@@ -48,6 +49,8 @@ class ProducerBatch:
         self.number = number
         """Batches of a partition are sent in the order of their numbers; halves have one more place than the whole."""
         self.builder = BatchBuilder()
+        self.codec: Codec | None = None
+        """None: that of the producer."""
         self.created_ms = created_ms
         self.callbacks: list[tuple[int, int, OnDelivery]] = []
         """Who wants to be told: the number of the record in the batch, its timestamp, and the function."""
@@ -78,7 +81,7 @@ class ProducerBatch:
         """The batch as it is sent, under its present producer id and sequence."""
         if self.encoded is None:
             self.encoded = self.builder.build(
-                codec=codec,
+                codec=codec if self.codec is None else self.codec,
                 producer_id=self.producer_id,
                 producer_epoch=self.producer_epoch,
                 base_sequence=self.base_sequence,
@@ -191,15 +194,17 @@ class RecordAccumulator:
             batch.closed = fresh = True
         return batch, fresh
 
-    def append_batch(self, tp: TopicPartition, builder: BatchBuilder, now_ms: int) -> ProducerBatch:
-        """A batch of its own that takes no more records."""
+    def append_batch(
+        self, tp: TopicPartition, builder: BatchBuilder, now_ms: int, *, codec: Codec | None = None
+    ) -> ProducerBatch:
+        """A batch of its own that takes no more records. Without `codec` it gets that of the producer."""
         queue = self._queue(tp)
         if queue.waiting:
             queue.waiting[-1].closed = True
         batch = self._new_batch(queue, now_ms)
-        batch.builder, batch.closed = builder, True
-        batch.size_bytes += len(builder.body)
-        self.used_bytes += len(builder.body)
+        batch.builder, batch.codec, batch.closed = builder, codec, True
+        batch.size_bytes += builder.size_bytes
+        self.used_bytes += builder.size_bytes
         return batch
 
     def removed(self, batch: ProducerBatch) -> None:
@@ -236,7 +241,7 @@ class RecordAccumulator:
         halves = []
         for first, part in ((0, records[:middle]), (middle, records[middle:])):
             half = ProducerBatch(batch.tp, (*batch.number, first), batch.created_ms)
-            half.parent, half.closed = batch, True
+            half.parent, half.codec, half.closed = batch, batch.codec, True
             for record in part:
                 half.builder.append(record.key, record.value, record.timestamp_ms, record.headers)
                 own = ProducerRecord("", record.key, record.value, record.headers, None, 0)
@@ -253,7 +258,8 @@ class RecordAccumulator:
             batch.parts.append((first, half))
             halves.append(half)
         batch.callbacks = []
-        batch.builder.body, batch.encoded = bytearray(), None
+        batch.builder.release()
+        batch.encoded = None
         self.released(batch)
         self.used_bytes += sum(half.size_bytes - HEADER_SIZE for half in halves)
         queue = self.queues[batch.tp]

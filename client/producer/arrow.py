@@ -95,7 +95,7 @@ class TableAppender:
         """Append the encoded batch; False if there is no memory for it."""
         assert self._next is not None
         partition, builder = self._next
-        if not has_room(len(builder.body)):
+        if not has_room(builder.size_bytes):
             return False
         self._next = None
         self.batches.append(append(partition, builder))

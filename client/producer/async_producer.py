@@ -33,6 +33,8 @@ from raylog.client.producer.transactions import Operation
 from raylog.config.producer import PRODUCER_CONFIG, producer_settings
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import TopicPartition
+from raylog.protocol.records.copied import CopiedBatch
 from raylog.transport.system_time import now
 
 if TYPE_CHECKING:
@@ -100,7 +102,7 @@ class AsyncMessageDelivery(AsyncDelivery):
 
 
 class AsyncTableDelivery:
-    """What becomes of the rows of a table: await it for where they were appended, or the first KafkaError."""
+    """What becomes of batches: await it for where their records were appended, or the first KafkaError."""
 
     __slots__ = ("_batches", "_ends")
 
@@ -114,8 +116,14 @@ class AsyncTableDelivery:
         return appended_rows(self._batches)
 
     def done(self) -> bool:
-        """Whether each row is acknowledged, or has failed."""
+        """Whether each record is acknowledged, or has failed."""
         return all(batch.done for batch in self._batches)
+
+    def result(self) -> list[AppendedRows]:
+        """Where the records were appended. Raises the first KafkaError, and InvalidStateError before it is `done`."""
+        if not self.done():
+            raise asyncio.InvalidStateError("not every record is acknowledged yet")
+        return appended_rows(self._batches)
 
 
 async def _ended(batch: ProducerBatch, ends: dict[ProducerBatch, asyncio.Future[None]]) -> None:
@@ -292,6 +300,22 @@ class AsyncProducer:
             await asyncio.sleep(0)
             made.encode_next(now().wall_ms)
         return made.batches
+
+    async def send_copied(self, tp: TopicPartition, batch: CopiedBatch) -> AsyncTableDelivery:
+        """Have a batch of another log sent as it is; otherwise as `send_arrow`. A batch that the target finds too large
+        is sent in parts.
+        """
+        sent: ProducerBatch | None = None
+
+        def appended() -> bool:
+            nonlocal sent
+            sent = self._core.append_copied(tp, batch, now())
+            return sent is not None
+
+        await self._until(appended, tp.topic)
+        self._poke()
+        assert sent is not None
+        return AsyncTableDelivery([sent], self._ends)
 
     def metrics(self) -> dict[str, float]:
         """As `Producer.metrics`."""

@@ -24,6 +24,8 @@ from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.protocol.records.batch import HEADER_SIZE
 from raylog.protocol.records.builder import BatchBuilder
+from raylog.protocol.records.compression import Codec
+from raylog.protocol.records.copied import CopiedBatch
 from raylog.protocol.records.record_encoding import murmur2
 
 if TYPE_CHECKING:
@@ -93,10 +95,8 @@ class ProducerCore:
         count = len(known.partitions)
         if partition is None:
             partition = self._partition(record, record_bytes, count)
-        if not 0 <= partition < count:
-            text = f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}"
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
         tp = TopicPartition(topic, partition)
+        self._check_partition(tp, count)
         batch, fresh = self.accumulator.append(tp, record, now.monotonic_ms)
         if isinstance(self._spread, DefaultPartitioner) and self._partitioner is None and transactions is None:
             self._keep_open(batch, self._spread, count)
@@ -168,12 +168,31 @@ class ProducerCore:
         self._check_open()
 
         def append(partition: int, builder: BatchBuilder) -> ProducerBatch:
-            tp = TopicPartition(topic, partition)
-            if self.sender.transactions is not None:
-                self.sender.transactions.add(tp)
-            return self.accumulator.append_batch(tp, builder, now.monotonic_ms)
+            return self._append_batch(TopicPartition(topic, partition), builder, now)
 
         return appender.append(append, self.accumulator.has_room)
+
+    def append_copied(self, tp: TopicPartition, batch: CopiedBatch, now: Now) -> ProducerBatch | None:
+        """Append a batch of another log; None while metadata or memory is missing.
+
+        Raises KafkaError as `try_append`.
+        """
+        self._check_open()
+        if batch.size_bytes > self.settings.buffer_bytes:
+            text = f"the batch has {batch.size_bytes} bytes, more than buffer.memory ({self.settings.buffer_bytes})"
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, text)
+        known = self._known(tp.topic)
+        if known is None or not self.accumulator.has_room(batch.size_bytes):
+            return None
+        self._check_partition(tp, len(known.partitions))
+        return self._append_batch(tp, batch, now, batch.codec)
+
+    def _append_batch(
+        self, tp: TopicPartition, builder: BatchBuilder, now: Now, codec: Codec | None = None
+    ) -> ProducerBatch:
+        if self.sender.transactions is not None:
+            self.sender.transactions.add(tp)
+        return self.accumulator.append_batch(tp, builder, now.monotonic_ms, codec=codec)
 
     def message_failed(self, error: BaseException) -> None:
         """Only some records of a message were appended: a transaction with them must not be committed."""
@@ -247,6 +266,11 @@ class ProducerCore:
             if record_bytes + HEADER_SIZE > limit:
                 text = f"the record needs up to {record_bytes + HEADER_SIZE} bytes, more than {key} ({limit})"
                 raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, text)
+
+    def _check_partition(self, tp: TopicPartition, count: int) -> None:
+        if not 0 <= tp.partition < count:
+            text = f"topic {tp.topic!r} has partitions 0 to {count - 1}, not {tp.partition}"
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
 
     def _check_topic(self, topic: str, code: ErrorCode) -> None:
         failure = self.network.metadata.failure

@@ -44,6 +44,15 @@ class BatchBuilder:
         self.base_timestamp_ms = 0
         self.max_timestamp_ms = 0
 
+    @property
+    def size_bytes(self) -> int:
+        """Of the encoded records."""
+        return len(self.body)
+
+    def release(self) -> None:
+        """Drop the encoded records; their number stays."""
+        self.body = bytearray()
+
     def append(
         self,
         key: bytes | None,

@@ -1,0 +1,207 @@
+"""(shell) Copies the records of a flow, all of its shards or some of them, until it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from raylog.client.admin.async_admin_client import AsyncAdminClient
+from raylog.client.backoff import backoff_ms
+from raylog.client.errors import AdminError, FencedError
+from raylog.core.errors import KafkaError
+from raylog.mirror.config import FlowConfig
+from raylog.mirror.plan import Plan, plan_shards
+from raylog.mirror.progress import FlowId
+from raylog.mirror.progress_topic import fix_shards
+from raylog.mirror.shard import Copied, PartitionStatus, ShardSettings
+from raylog.mirror.shard_worker import ShardWorker
+
+log = logging.getLogger("raylog.mirror")
+BLOCKED_SECONDS: Final = 2.0
+"""How often the target is asked for topics that it does not have yet."""
+STOP_SECONDS: Final = 10.0
+"""What a shard has sent in this time is committed; the rest is copied again."""
+RESTART_MS: Final = 200
+RESTART_MS_MAX: Final = 30_000
+FENCED_MS: Final = 60_000
+"""Another worker has the shard, and would be fenced. Should it end, this one goes on after this time."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlowStatus:
+    """What a worker of a flow does."""
+
+    flow: str
+    shards: tuple[int, ...]
+    """Those that it copies."""
+    partitions: tuple[PartitionStatus, ...]
+    errors: tuple[str, ...]
+    """Why the topics of the flow are not known, or a shard cannot be opened."""
+
+
+@dataclass(slots=True, eq=False)
+class _Running:
+    """A shard that has partitions."""
+
+    plan: Plan
+    worker: ShardWorker | None = None
+    task: asyncio.Task[None] | None = None
+    error: KafkaError | None = None
+    last: list[PartitionStatus] = field(default_factory=list)
+
+
+class FlowWorker:
+    """Runs once, on one loop. With exactly-once several of them may have the same shard: the last one copies it."""
+
+    def __init__(
+        self,
+        flow: FlowConfig,
+        *,
+        settings: ShardSettings | None = None,
+        shards: Collection[int] | None = None,
+        on_copied: Callable[[Sequence[Copied]], None] = lambda _: None,
+    ) -> None:
+        """`shards` are those to copy, None for all; `on_copied` is called with batches that are committed."""
+        self._flow = flow
+        self._settings = settings or ShardSettings(exactly_once=flow.exactly_once)
+        self._id = FlowId(flow.source.alias, flow.target.alias)
+        self._wanted = None if shards is None else frozenset(shards)
+        self._on_copied = on_copied
+        self._running: dict[int, _Running] = {}
+        self._errors: list[str] = []
+        self._changed = asyncio.Event()
+        self._stopping = False
+        self.shard_count: int | None = None
+        """Known once the progress topic is."""
+
+    async def run(self) -> None:
+        """Returns after `stop`, when everything that was read is committed or undone. Raises ConfigError."""
+        flow = self._flow
+        async with AsyncAdminClient(flow.source.admin) as source, AsyncAdminClient(flow.target.admin) as target:
+            try:
+                while not self._stopping:
+                    seconds = await self._refresh(source, target)
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(seconds):
+                            await self._changed.wait()
+                    self._changed.clear()
+            finally:
+                await asyncio.gather(*(self._end(number) for number in list(self._running)))
+
+    def stop(self) -> None:
+        self._stopping = True
+        self._changed.set()
+
+    def use_shards(self, shards: Collection[int]) -> None:
+        """Copy these from now on."""
+        self._wanted = frozenset(shards)
+        self._changed.set()
+
+    def refresh(self) -> None:
+        """Ask for the topics of both clusters now."""
+        self._changed.set()
+
+    def status(self) -> FlowStatus:
+        partitions: list[PartitionStatus] = []
+        errors = list(self._errors)
+        for number, running in sorted(self._running.items()):
+            partitions += running.last if running.worker is None else running.worker.status()
+            if running.error is not None and not (running.worker is not None and running.worker.is_open):
+                errors.append(f"shard {number}: {running.error.message}")
+        return FlowStatus(self._flow.name, tuple(sorted(self._running)), tuple(partitions), tuple(errors))
+
+    # --- topics
+
+    async def _refresh(self, source: AsyncAdminClient, target: AsyncAdminClient) -> float | None:
+        """Have each shard copy what it should. Returns the seconds until the next time; None: never."""
+        self._errors = []
+        try:
+            plans = await self._plans(source, target)
+        except KafkaError as error:
+            self._errors.append(str(error))
+            log.warning("topics not known", extra={"flow": self._flow.name, "reason": str(error)})
+            return BLOCKED_SECONDS
+        for number in self._running.keys() - plans.keys():
+            await self._end(number)
+        for number, plan in plans.items():
+            self._start_or_change(number, plan, target)
+        refresh_ms = self._flow.refresh_topics_ms
+        seconds = None if refresh_ms is None else refresh_ms / 1000
+        if any(plan.blocked for plan in plans.values()) or self._errors:
+            return BLOCKED_SECONDS if seconds is None else min(seconds, BLOCKED_SECONDS)
+        return seconds
+
+    async def _plans(self, source: AsyncAdminClient, target: AsyncAdminClient) -> dict[int, Plan]:
+        """Of the wanted shards. Raises KafkaError."""
+        flow = self._flow
+        if self.shard_count is None:
+            self.shard_count = await fix_shards(
+                target, self._id, tasks=flow.tasks_max, replication_factor=flow.replication_factor
+            )
+        counts = await self._partition_counts(source, flow.copies_topic)
+        existing = await self._partition_counts(target, lambda topic: True)
+        plans, errors = plan_shards(flow, self.shard_count, counts, existing)
+        self._errors += errors
+        wanted = self._wanted
+        return {number: plan for number, plan in plans.items() if wanted is None or number in wanted}
+
+    async def _partition_counts(self, admin: AsyncAdminClient, chosen: Callable[[str], bool]) -> Mapping[str, int]:
+        names = [topic.name for topic in await admin.list_topics() if chosen(topic.name)]
+        if not names:
+            return {}
+        try:
+            described = await admin.describe_topics(names)
+        except AdminError as error:  # of some of them, which are shown; the others are copied
+            self._errors.append(error.message)
+            described = error.results
+        return {name: len(topic.partitions) for name, topic in described.items()}
+
+    # --- shards
+
+    def _start_or_change(self, number: int, plan: Plan, target: AsyncAdminClient) -> None:
+        running = self._running.get(number)
+        if running is None:
+            running = self._running[number] = _Running(plan)
+            running.task = asyncio.create_task(self._keep(number, running, target))
+        elif running.plan != plan:
+            running.plan = plan
+            if running.worker is not None:
+                running.worker.use(plan)
+
+    async def _keep(self, number: int, running: _Running, target: AsyncAdminClient) -> None:
+        """Run a shard again and again."""
+        jitter = partial(random.uniform, 0.8, 1.2)
+        attempts = 0
+        while not self._stopping:
+            worker = running.worker = ShardWorker(
+                self._flow, self._settings, number, running.plan, target, on_copied=self._on_copied
+            )
+            try:
+                await worker.run()
+                return
+            except KafkaError as error:
+                running.error = error
+                log.warning("shard ended", extra={"flow": self._flow.name, "shard": number, "reason": str(error)})
+            finally:
+                running.last, running.worker = worker.status(), None
+            attempts = 1 if any(each.records for each in running.last) else attempts + 1
+            pause_ms = backoff_ms(attempts, RESTART_MS, RESTART_MS_MAX, jitter)
+            if isinstance(running.error, FencedError):
+                pause_ms = FENCED_MS
+            await asyncio.sleep(pause_ms / 1000)
+
+    async def _end(self, number: int) -> None:
+        running = self._running.pop(number)
+        assert running.task is not None
+        if running.worker is not None and running.worker.is_open:
+            running.worker.stop()
+            await asyncio.wait([running.task], timeout=STOP_SECONDS)
+        running.task.cancel()
+        with suppress(asyncio.CancelledError):
+            await running.task

@@ -1,0 +1,58 @@
+"""Which shard copies which partitions, and where to. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from raylog.core.errors import ConfigError
+from raylog.core.ids import TopicPartition
+from raylog.mirror.config import FlowConfig
+from raylog.mirror.progress import shard_of
+
+
+@dataclass(slots=True)
+class Plan:
+    """The partitions of a shard."""
+
+    targets: dict[TopicPartition, TopicPartition] = field(default_factory=dict)
+    """Where each partition of the source is copied to."""
+    blocked: dict[TopicPartition, str] = field(default_factory=dict)
+    """Those that the target has no place for, and why."""
+
+
+def plan_shards(
+    flow: FlowConfig, shards: int, source: Mapping[str, int], target: Mapping[str, int]
+) -> tuple[dict[int, Plan], list[str]]:
+    """(the plans of the shards that have partitions, the topics that cannot be copied and why).
+
+    `source` and `target` are the partition counts of the topics.
+    """
+    plans: defaultdict[int, Plan] = defaultdict(Plan)
+    errors = []
+    for topic, count in sorted(source.items()):
+        if not flow.copies_topic(topic):
+            continue
+        try:
+            remote = flow.remote_topic(topic)
+        except ConfigError as error:
+            errors.append(error.message)
+            continue
+        for partition in range(count):
+            tp = TopicPartition(topic, partition)
+            plan = plans[shard_of(tp, shards)]
+            plan.targets[tp] = TopicPartition(remote, partition)
+            reason = _missing(remote, partition, target.get(remote))
+            if reason is not None:
+                plan.blocked[tp] = reason
+    return dict(plans), errors
+
+
+def _missing(remote: str, partition: int, partition_count: int | None) -> str | None:
+    """Why the target has no place for a partition; None if it has."""
+    if partition_count is None:
+        return f"the target has no topic {remote!r}"
+    if partition >= partition_count:
+        return f"topic {remote!r} of the target has only {partition_count} partitions"
+    return None

@@ -1,0 +1,383 @@
+"""What one shard of a flow does: which partitions it reads, what counts as copied, and when it commits. Pure.
+
+Records go to the producer in the order of the source. A commit waits until all of them have ended, and makes the
+progress durable: with exactly-once in the transaction of the records, otherwise behind them. A partition that fails
+pauses, and goes on where it has last committed, or with at-least-once behind its last acknowledged record. The others
+go on meanwhile.
+Nothing is left out: what cannot be copied is tried again until it can.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from raylog.client.backoff import backoff_ms
+from raylog.client.errors import TransactionAbortedError
+from raylog.core.clock import Now
+from raylog.core.errors import KafkaError
+from raylog.core.ids import TopicPartition
+from raylog.mirror.batches import OutgoingBatch
+
+RATE_WINDOW_MS: Final = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSettings:
+    exactly_once: bool = True
+    commit_interval_ms: int = 1_000
+    commit_bytes: int = 32 << 20
+    """How much is sent without a commit. It is in memory, and with it what the consumer has fetched meanwhile."""
+    backoff_ms: int = 200
+    backoff_ms_max: int = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A batch that the producer has."""
+
+    first_offset: int
+    next_offset: int
+    record_count: int
+    size_bytes: int
+    max_timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """A batch that is committed: where its first record is in both clusters. For offset syncs."""
+
+    source: TopicPartition
+    target: TopicPartition
+    source_offset: int
+    target_offset: int
+    """-1 if the target did not tell, as for a batch that it had appended before."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """How far a partition is."""
+
+    topic: str
+    partition: int
+    target_topic: str
+    shard: int
+    next_offset: int | None
+    """The source is copied up to this offset, exclusive; None if nothing is committed yet."""
+    lag: int | None
+    """Offsets of the source that are not copied; None while the end is not known."""
+    records: int
+    """Copied since this shard was opened."""
+    size_bytes: int
+    records_per_sec: float
+    bytes_per_sec: float
+    """The mean of the last 30 seconds."""
+    last_record_age_ms: int | None
+    """Of the last record that was copied: the time since its timestamp."""
+    lost: int
+    """Offsets that the source had deleted before they were copied."""
+    error: str | None
+    """The last one; None once the partition goes on."""
+    attempts: int
+
+
+@dataclass(slots=True, eq=False)
+class PartitionCopy:
+    """One source partition."""
+
+    tp: TopicPartition
+    target: TopicPartition
+    committed: int | None = None
+    """The progress that is durable."""
+    acknowledged: int | None = None
+    """With at-least-once: behind the last record that is in the target."""
+    sent: int | None = None
+    """Behind the last record that the producer has."""
+    waiting: deque[Sent] = field(default_factory=deque)
+    """Not committed."""
+    source_end: int | None = None
+    stopped: bool = False
+    """Records from `sent` on were not taken: the consumer must go back to it."""
+    blocked: str | None = None
+    """Why the target cannot take its records, as far as the metadata tell."""
+    error: KafkaError | None = None
+    attempts: int = 0
+    due_ms: int = 0
+    lost: int = 0
+    notice: str | None = None
+    """What has happened to the source, and stays shown."""
+    records: int = 0
+    size_bytes: int = 0
+    last_timestamp_ms: int | None = None
+    source_error: KafkaError | None = None
+    recent: deque[tuple[int, int, int]] = field(default_factory=deque)
+    """(time, records, bytes) of the last commits."""
+
+
+class Shard:
+    """Not thread-safe."""
+
+    def __init__(self, number: int, settings: ShardSettings, jitter: Callable[[], float]) -> None:
+        self.number = number
+        self.partitions: dict[TopicPartition, PartitionCopy] = {}
+        self._settings = settings
+        self._jitter = jitter
+        self._progress: dict[TopicPartition, int] = {}
+        self._bytes = 0
+        """Sent since the last commit."""
+        self._commit_due_ms: int | None = None
+        self._attempts = 0
+        """Commits that failed in a row."""
+
+    # --- partitions
+
+    def progress_read(self, progress: Mapping[TopicPartition, int]) -> None:
+        """What the progress topic says, before any partition is assigned."""
+        assert not self.partitions
+        self._progress = dict(progress)
+
+    def assign(self, targets: Mapping[TopicPartition, TopicPartition], blocked: Mapping[TopicPartition, str]) -> bool:
+        """Copy these partitions, in place of the former ones; `blocked`: what the target has no place for, and why.
+
+        Returns whether there are others than before. Between commits only: what is sent of a partition that leaves
+        must be committed.
+        """
+        left = [tp for tp, copy in self.partitions.items() if targets.get(tp) != copy.target]
+        for tp in left:
+            copy = self.partitions.pop(tp)
+            assert not copy.waiting
+            if copy.committed is not None:
+                self._progress[tp] = copy.committed
+        new = [tp for tp in targets if tp not in self.partitions]
+        for tp in new:
+            start = self._progress.get(tp)
+            self.partitions[tp] = PartitionCopy(tp, targets[tp], start, start, start, stopped=start is not None)
+        for tp, copy in self.partitions.items():
+            copy.blocked = blocked.get(tp)
+        return bool(left or new)
+
+    def paused(self, now: Now) -> set[TopicPartition]:
+        """The partitions that are not to be read now."""
+        return {
+            tp for tp, copy in self.partitions.items() if copy.blocked is not None or now.monotonic_ms < copy.due_ms
+        }
+
+    def take_seeks(self, now: Now) -> dict[TopicPartition, int]:
+        """Where the consumer must go before it reads on."""
+        paused = self.paused(now)
+        seeks = {}
+        for tp, copy in self.partitions.items():
+            if copy.stopped and tp not in paused:
+                copy.stopped = False
+                if copy.sent is not None:
+                    seeks[tp] = copy.sent
+        return seeks
+
+    # --- records
+
+    def fetched(self, tp: TopicPartition, start: int) -> bool:
+        """Batches from this offset on have come. Returns whether they are to be sent."""
+        copy = self.partitions.get(tp)
+        if copy is None or copy.stopped or copy.blocked is not None:
+            if copy is not None:
+                copy.stopped = True
+            return False
+        copy.source_error = None
+        if copy.sent is None:  # the first ones, where auto.offset.reset leads
+            copy.sent = copy.committed = copy.acknowledged = start
+        elif start > copy.sent:
+            copy.lost += start - copy.sent
+            copy.notice = f"offsets {copy.sent} to {start - 1} were deleted in the source before they were copied"
+            copy.sent = start
+        elif start < copy.sent:
+            copy.notice = f"the source goes on at offset {start}, before {copy.sent}: it was truncated or created anew"
+            copy.sent = start
+        return True
+
+    def sent(self, tp: TopicPartition, batch: OutgoingBatch, now: Now) -> None:
+        """The producer has taken the batch."""
+        copy = self.partitions[tp]
+        copy.waiting.append(
+            Sent(batch.first_offset, batch.next_offset, batch.record_count, batch.size_bytes, batch.max_timestamp_ms)
+        )
+        copy.sent = batch.next_offset
+        self._bytes += batch.size_bytes
+        self._wants_commit(now)
+
+    def passed(self, tp: TopicPartition, next_offset: int, source_end: int | None, now: Now) -> None:
+        """Everything before this offset was sent, or is not to be copied."""
+        copy = self.partitions[tp]
+        copy.sent = next_offset
+        copy.source_end = source_end
+        self._wants_commit(now)
+
+    def stopped_at(self, tp: TopicPartition, error: KafkaError, now: Now) -> None:
+        """The records from the last one that was sent on could not be taken. They are tried again after a pause."""
+        copy = self.partitions[tp]
+        copy.stopped = True
+        self._pause(copy, error, now)
+
+    def source_failed(self, error: KafkaError) -> None:
+        """The source could not be read: the partition that the error names, or all of them."""
+        named = [copy for copy in self.partitions.values() if error.message.startswith(f"{copy.tp}:")]
+        for copy in named or self.partitions.values():
+            copy.source_error = error
+
+    # --- commits
+
+    def commit_due(self, now: Now, *, ending: bool = False) -> bool:
+        if self._commit_due_ms is None:
+            return False
+        return ending or self._bytes >= self._settings.commit_bytes or now.monotonic_ms >= self._commit_due_ms
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether anything is sent, or passed, and not committed."""
+        return self._commit_due_ms is not None
+
+    def wait_ms(self, now: Now, longest_ms: int) -> int:
+        """How long to wait for records."""
+        due = [copy.due_ms for copy in self.partitions.values() if copy.due_ms > now.monotonic_ms]
+        if self._commit_due_ms is not None:
+            due.append(self._commit_due_ms)
+        return max(0, min([longest_ms, *(ms - now.monotonic_ms for ms in due)]))
+
+    def ended(self, errors: Mapping[TopicPartition, Iterable[KafkaError | None]], now: Now) -> bool:
+        """All that was sent has ended, in order, each batch with or without an error.
+
+        Returns whether to go on with the commit; otherwise the transaction is to be aborted, and `undone` called.
+        """
+        failed = False
+        for tp, outcomes in errors.items():
+            copy = self.partitions[tp]
+            for sent, error in zip(list(copy.waiting), outcomes, strict=True):
+                if error is not None:
+                    failed = True
+                    if not isinstance(error, TransactionAbortedError):
+                        self._pause(copy, error, now)
+                    break
+                copy.acknowledged = sent.next_offset
+            else:
+                copy.acknowledged = copy.sent
+        for copy in self.partitions.values():
+            if copy.tp not in errors:
+                copy.acknowledged = copy.sent
+        if failed and self._settings.exactly_once:
+            return False
+        if failed:
+            for copy in self.partitions.values():
+                if copy.acknowledged != copy.sent:
+                    copy.sent, copy.stopped = copy.acknowledged, True
+        return True
+
+    def progress(self) -> dict[TopicPartition, int]:
+        """What is to be written to the progress topic, after `ended`."""
+        return {
+            copy.tp: copy.acknowledged
+            for copy in self.partitions.values()
+            if copy.acknowledged is not None and copy.acknowledged != self._progress.get(copy.tp)
+        }
+
+    def committed(self, now: Now) -> None:
+        """The progress is durable."""
+        for copy in self.partitions.values():
+            if copy.acknowledged is not None:
+                _count(copy, copy.acknowledged, now)
+                if copy.acknowledged != copy.committed and not copy.stopped:
+                    copy.error, copy.attempts = None, 0
+                copy.committed = self._progress[copy.tp] = copy.acknowledged
+        self._attempts = 0
+        self._commit_ended()
+
+    def undone(self, error: KafkaError | None, now: Now) -> None:
+        """The transaction was aborted; `error`, if it failed itself. Everything goes back to the last commit."""
+        if error is not None:
+            self._attempts += 1
+        for copy in self.partitions.values():
+            changed = copy.sent != copy.committed or copy.waiting
+            copy.waiting.clear()
+            copy.sent = copy.acknowledged = copy.committed
+            copy.stopped = copy.stopped or bool(changed)
+            if error is not None and changed:
+                self._pause(copy, error, now, attempts=self._attempts)
+        self._commit_ended()
+
+    def not_committed(self, error: KafkaError, now: Now) -> None:
+        """At-least-once: the progress could not be written. The next commit writes it; records go on."""
+        self._attempts += 1
+        for copy in self.partitions.values():
+            if copy.acknowledged is not None:
+                _count(copy, copy.acknowledged, now)
+                if copy.acknowledged != copy.committed:
+                    copy.error = error
+        self._commit_ended()
+        self._commit_due_ms = now.monotonic_ms + self._backoff(self._attempts)
+
+    # --- what is shown
+
+    def status(self, now: Now) -> list[PartitionStatus]:
+        shown = []
+        for copy in self.partitions.values():
+            while copy.recent and copy.recent[0][0] < now.monotonic_ms - RATE_WINDOW_MS:
+                copy.recent.popleft()
+            seconds = RATE_WINDOW_MS / 1000
+            lag = None
+            if copy.source_end is not None and copy.committed is not None:
+                lag = max(0, copy.source_end - copy.committed)
+            age = None if copy.last_timestamp_ms is None else max(0, now.wall_ms - copy.last_timestamp_ms)
+            failure = copy.error or copy.source_error
+            error = copy.blocked or (failure.message if failure is not None else copy.notice)
+            shown.append(
+                PartitionStatus(
+                    copy.tp.topic,
+                    copy.tp.partition,
+                    copy.target.topic,
+                    self.number,
+                    copy.committed,
+                    lag,
+                    copy.records,
+                    copy.size_bytes,
+                    sum(records for _, records, _ in copy.recent) / seconds,
+                    sum(size for _, _, size in copy.recent) / seconds,
+                    age,
+                    copy.lost,
+                    error,
+                    copy.attempts,
+                )
+            )
+        return shown
+
+    # --- internals
+
+    def _wants_commit(self, now: Now) -> None:
+        if self._commit_due_ms is None:
+            self._commit_due_ms = now.monotonic_ms + self._settings.commit_interval_ms
+
+    def _commit_ended(self) -> None:
+        self._bytes = 0
+        self._commit_due_ms = None
+
+    def _pause(self, copy: PartitionCopy, error: KafkaError, now: Now, *, attempts: int | None = None) -> None:
+        copy.attempts = copy.attempts + 1 if attempts is None else attempts
+        copy.error = error
+        copy.due_ms = now.monotonic_ms + self._backoff(copy.attempts)
+
+    def _backoff(self, attempts: int) -> int:
+        return backoff_ms(attempts, self._settings.backoff_ms, self._settings.backoff_ms_max, self._jitter)
+
+
+def _count(copy: PartitionCopy, acknowledged: int, now: Now) -> None:
+    """The batches before this offset are copied; those behind it are sent again."""
+    records = size_bytes = 0
+    while copy.waiting and copy.waiting[0].next_offset <= acknowledged:
+        sent = copy.waiting.popleft()
+        records += sent.record_count
+        size_bytes += sent.size_bytes
+        copy.last_timestamp_ms = sent.max_timestamp_ms
+    copy.waiting.clear()
+    copy.records += records
+    copy.size_bytes += size_bytes
+    if records:
+        copy.recent.append((now.monotonic_ms, records, size_bytes))

@@ -1,0 +1,239 @@
+"""(shell) Copies the partitions of one shard: a consumer of the source, a producer of the target, and a `Shard`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from raylog.client.admin.async_admin_client import AsyncAdminClient
+from raylog.client.consumer.async_consumer import AsyncConsumer
+from raylog.client.consumer.fetched import FetchedBatches
+from raylog.client.errors import AbortableError, FencedError
+from raylog.client.producer.async_producer import AsyncProducer, AsyncTableDelivery
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import TopicPartition
+from raylog.mirror.batches import OutgoingBatch, outgoing_batches
+from raylog.mirror.config import FlowConfig
+from raylog.mirror.plan import Plan
+from raylog.mirror.progress import FlowId, encode_progress
+from raylog.mirror.progress_topic import read_progress
+from raylog.mirror.shard import Copied, PartitionStatus, Shard, ShardSettings
+from raylog.transport.system_time import now
+
+log = logging.getLogger("raylog.mirror")
+POLL_MS: Final = 500
+CLOSE_SECONDS: Final = 5.0
+DELIVERY_TIMEOUT_MS: Final = 30_000
+"""A batch that the target does not acknowledge for so long is an error that is shown, and is sent again."""
+REQUEST_TIMEOUT_MS: Final = 10_000
+BUFFER_BYTES_MIN: Final = 128 << 20
+"""The largest batch of a source must fit in."""
+FETCH_BYTES: Final = 4 << 20
+
+
+class ShardWorker:
+    """Runs once, on one loop."""
+
+    def __init__(
+        self,
+        flow: FlowConfig,
+        settings: ShardSettings,
+        shard: int,
+        plan: Plan,
+        target_admin: AsyncAdminClient,
+        *,
+        on_copied: Callable[[Sequence[Copied]], None] = lambda _: None,
+    ) -> None:
+        """`on_copied` is called with batches that are committed."""
+        self._flow = flow
+        self._id = FlowId(flow.source.alias, flow.target.alias)
+        self._settings = settings
+        self._shard = Shard(shard, settings, partial(random.uniform, 0.8, 1.2))
+        self._plan: Plan | None = plan
+        """A new one, which is not in use yet."""
+        self._admin = target_admin
+        self._on_copied = on_copied
+        self._deliveries: dict[TopicPartition, list[tuple[OutgoingBatch, AsyncTableDelivery]]] = {}
+        self._in_transaction = False
+        self._stopping = False
+        self.is_open = False
+        """Whether it is copying."""
+
+    async def run(self) -> None:
+        """Returns after `stop`, when everything that was read is committed or undone.
+
+        Raises KafkaError: why it cannot go on; FencedError if another worker has the shard.
+        """
+        number, flow, settings = self._shard.number, self._flow, self._settings
+        self._producer = AsyncProducer(_producer_config(flow, settings, self._id, number))
+        try:
+            if settings.exactly_once:
+                await _until_done(self._producer.init_transactions)
+            self._shard.progress_read(await read_progress(self._admin, flow.target.consumer, self._id, number))
+            async with AsyncConsumer(_consumer_config(flow, settings)) as self._consumer:
+                self.is_open = True
+                while not self._stopping:
+                    await self._step()
+                if self._shard.is_dirty:
+                    await self._commit()
+        finally:
+            self.is_open = False
+            await self._producer.close(CLOSE_SECONDS)
+
+    def stop(self) -> None:
+        self._stopping = True
+
+    def use(self, plan: Plan) -> None:
+        """Copy these partitions from the next commit on."""
+        self._plan = plan
+
+    def status(self) -> list[PartitionStatus]:
+        return self._shard.status(now())
+
+    async def _step(self) -> None:
+        shard = self._shard
+        if shard.commit_due(now(), ending=self._plan is not None):
+            await self._commit()
+        if self._plan is not None:
+            plan, self._plan = self._plan, None
+            if shard.assign(plan.targets, plan.blocked):
+                self._consumer.assign(plan.targets)
+        moment = now()
+        for tp, offset in shard.take_seeks(moment).items():
+            self._consumer.seek(tp, offset)
+        paused = shard.paused(moment)
+        self._consumer.pause(*paused - self._consumer.paused())
+        self._consumer.resume(*self._consumer.paused() - paused)
+        wait_seconds = shard.wait_ms(moment, POLL_MS) / 1000
+        if not shard.partitions:
+            await asyncio.sleep(wait_seconds)
+            return
+        try:
+            fetched = await self._consumer.poll_batches(wait_seconds)
+        except KafkaError as error:
+            log.warning("poll failed", extra={"flow": self._flow.name, "reason": str(error)})
+            shard.source_failed(error)
+            return
+        if fetched is not None:
+            await self._send(fetched)
+
+    async def _send(self, fetched: FetchedBatches) -> None:
+        shard, tp, start = self._shard, fetched.tp, fetched.position
+        if not shard.fetched(tp, start):
+            return
+        if self._settings.exactly_once and not self._in_transaction:
+            self._producer.begin_transaction()
+            self._in_transaction = True
+        target = shard.partitions[tp].target
+        batches = outgoing_batches(fetched.records, start=start, aborted=fetched.aborted, check_crcs=fetched.check_crcs)
+        try:
+            for batch in batches:
+                delivery = await self._producer.send_copied(target, batch.batch)
+                self._deliveries.setdefault(tp, []).append((batch, delivery))
+                shard.sent(tp, batch, now())
+        except KafkaError as error:
+            if isinstance(error, FencedError):
+                raise
+            log.warning("records not sent", extra={"tp": str(tp), "reason": str(error)})
+            shard.stopped_at(tp, error, now())
+        else:
+            lag = self._consumer.lag(tp)
+            end = None if lag is None else fetched.next_offset + lag
+            shard.passed(tp, fetched.next_offset, end, now())
+
+    async def _commit(self) -> None:
+        """Raises KafkaError if the shard must be opened anew."""
+        shard = self._shard
+        await self._producer.flush()
+        deliveries, self._deliveries = self._deliveries, {}
+        errors = {tp: [_error(delivery) for _, delivery in each] for tp, each in deliveries.items()}
+        try:
+            if not shard.ended(errors, now()):
+                await self._abort(None)
+                return
+            await self._write_progress(shard.progress())
+            if self._in_transaction:
+                await _until_done(self._producer.commit_transaction)
+                self._in_transaction = False
+        except AbortableError as error:
+            await self._abort(error)
+        except KafkaError as error:
+            if self._settings.exactly_once or not error.code.retriable:
+                raise
+            log.warning("progress not written", extra={"flow": self._flow.name, "reason": str(error)})
+            shard.not_committed(error, now())
+        else:
+            shard.committed(now())
+            self._report(deliveries)
+
+    async def _write_progress(self, progress: Mapping[TopicPartition, int]) -> None:
+        topic = self._id.progress_topic
+        sent = []
+        for tp, next_offset in progress.items():
+            key, value = encode_progress(self._id, tp, next_offset)
+            sent.append(await self._producer.send(topic, value, key, partition=self._shard.number))
+        await self._producer.flush()
+        for delivery in sent:
+            delivery.result()
+
+    async def _abort(self, error: KafkaError | None) -> None:
+        await _until_done(self._producer.abort_transaction)
+        self._in_transaction = False
+        self._shard.undone(error, now())
+
+    def _report(self, deliveries: Mapping[TopicPartition, list[tuple[OutgoingBatch, AsyncTableDelivery]]]) -> None:
+        copied = []
+        for tp, each in deliveries.items():
+            target = self._shard.partitions[tp].target
+            for batch, delivery in each:
+                if _error(delivery) is None:
+                    copied.append(Copied(tp, target, batch.first_offset, delivery.result()[0].base_offset))
+        self._on_copied(copied)
+
+
+async def _until_done(call: Callable[[], Awaitable[None]]) -> None:
+    """A call about transactions, which goes on when it is called again after its timeout. Raises KafkaError."""
+    while True:
+        try:
+            await call()
+            return
+        except KafkaError as error:
+            if error.code is not ErrorCode.REQUEST_TIMED_OUT or isinstance(error, AbortableError):
+                raise
+            log.warning("transaction not completed yet", extra={"reason": str(error)})
+
+
+def _error(delivery: AsyncTableDelivery) -> KafkaError | None:
+    try:
+        delivery.result()
+    except KafkaError as error:
+        return error
+    return None
+
+
+def _producer_config(flow: FlowConfig, settings: ShardSettings, flow_id: FlowId, shard: int) -> dict[str, Any]:
+    own = {
+        "client.id": f"raylog-mirror-{flow.name}-{shard}",
+        "buffer.memory": max(2 * settings.commit_bytes, BUFFER_BYTES_MIN),
+        "delivery.timeout.ms": DELIVERY_TIMEOUT_MS,
+        "request.timeout.ms": REQUEST_TIMEOUT_MS,
+        "linger.ms": 0,
+    }
+    fixed: dict[str, Any] = {"enable.idempotence": True, "acks": "all"}
+    if settings.exactly_once:
+        fixed["transactional.id"] = flow_id.transactional_id(shard)
+    return {**own, **flow.target.producer, **fixed}
+
+
+def _consumer_config(flow: FlowConfig, settings: ShardSettings) -> dict[str, Any]:
+    own = {
+        "client.id": f"raylog-mirror-{flow.name}",
+        "isolation.level": "read_committed" if settings.exactly_once else "read_uncommitted",
+        "allow.auto.create.topics": False,
+        "max.partition.fetch.bytes": FETCH_BYTES,
+    }
+    return {**own, **flow.source.consumer, "enable.auto.commit": False, "group.id": ""}

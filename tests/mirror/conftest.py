@@ -1,0 +1,28 @@
+"""Two clusters, and flows between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.client.served import Target
+from tests.support.cluster_thread import cluster_thread
+
+CONFIG = {
+    "auto.create.topics.enable": "false",
+    "group.initial.rebalance.delay.ms": 0,
+    "message.max.bytes": 4 << 20,
+}
+
+
+@pytest.fixture(scope="module")
+def east(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    with cluster_thread(CONFIG, tmp_path_factory.mktemp("east") / "data") as running:
+        yield Target(running.bootstrap_servers)
+
+
+@pytest.fixture(scope="module")
+def west(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    with cluster_thread(CONFIG, tmp_path_factory.mktemp("west") / "data") as running:
+        yield Target(running.bootstrap_servers)
