@@ -1,0 +1,391 @@
+"""(shell) What a flow does besides copying records: topics, configurations, ACLs, heartbeats and groups' offsets.
+
+    with ControlClients(flow) as clients:
+        control = FlowControl(flow, clients, now_ms)
+        while running:
+            next_ms = control.run_due(now_ms)   # does what is due, and says when to call it again
+
+One `FlowControl` for each pair of `MirrorConfig.pairs`, in one thread. What to do is decided in `planning.py`; this
+finds out how things are and carries plans out. A task that fails is reported in `status`, and tried again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, TypeVar
+from uuid import UUID
+
+from raylog.client.admin.admin_client import AdminClient
+from raylog.client.admin.configs import ConfigEntry, ConfigResource, ConfigResourceType
+from raylog.client.admin.partitions import OffsetSpec
+from raylog.client.admin.topics import NewTopic
+from raylog.client.errors import AdminError
+from raylog.client.group_offsets import OffsetAndMetadata
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import TopicPartition
+from raylog.mirror.config import FlowConfig
+from raylog.mirror.formats import Checkpoint, Heartbeat, MirrorRecord, OffsetSync
+from raylog.mirror.offset_translation import OffsetSyncStore
+from raylog.mirror.planning import (
+    Problem,
+    internal_topics,
+    new_topic,
+    plan_acls,
+    plan_checkpoints,
+    plan_configs,
+    plan_group_offsets,
+    plan_topics,
+    remote_topics,
+    translated,
+    wanted_configs,
+)
+from raylog.mirror.policies import HEARTBEATS
+from raylog.mirror.schedule import Schedule
+from raylog.security.acl import AclFilter, ResourceType
+
+log = logging.getLogger("raylog.mirror")
+T = TypeVar("T")
+PROBLEMS_KEPT: Final = 100
+"""Of each task."""
+
+INTERNAL_TOPICS: Final = "internal topics"
+TOPICS: Final = "topics"
+CONFIGS: Final = "topic configs"
+ACLS: Final = "topic ACLs"
+BEAT: Final = "heartbeats"
+GROUPS: Final = "groups"
+CHECKPOINTS: Final = "checkpoints"
+GROUP_OFFSETS: Final = "group offsets"
+
+
+class Tail(Protocol):
+    """Reads an internal topic from its beginning on."""
+
+    def read(self) -> Sequence[MirrorRecord]:
+        """All that is there and was not read before. Raises KafkaError."""
+
+    def close(self) -> None: ...
+
+
+class Clients(Protocol):
+    """What the control of a flow needs of its clusters."""
+
+    @property
+    def source(self) -> AdminClient: ...
+
+    @property
+    def target(self) -> AdminClient: ...
+
+    def write(self, topic: str, records: Sequence[MirrorRecord], now_ms: int) -> None:
+        """To partition 0 of a topic of the target; returns when all are acknowledged. Raises KafkaError."""
+
+    def open_tail(self, topic: str, *, in_source: bool) -> Tail:
+        """Raises KafkaError."""
+
+
+@dataclass(slots=True)
+class TaskStatus:
+    """Of one task, for `raylog mirror status`."""
+
+    runs: int = 0
+    last_success_ms: int | None = None
+    last_error: str | None = None
+    """Of the last run; None if that succeeded."""
+    last_error_ms: int | None = None
+    problems: list[Problem] = field(default_factory=list)
+    """What the last run left out, and why."""
+
+
+class FlowControl:
+    """Not thread-safe."""
+
+    def __init__(self, flow: FlowConfig, clients: Clients, now_ms: int) -> None:
+        self.flow = flow
+        self.remotes: dict[str, str] = {}
+        """The topics that are copied, with their names in the target."""
+        self.partitions: dict[str, int] = {}
+        """Of each of these topics in the source."""
+        self.groups: tuple[str, ...] = ()
+        """Those whose offsets are translated."""
+        self._clients = clients
+        self._topic_ids: dict[str, UUID] = {}
+        self._syncs: tuple[Tail, OffsetSyncStore] | None = None
+        self._checkpoints: dict[str, dict[TopicPartition, Checkpoint]] | None = None
+        """The last ones, by group; None before they were read."""
+        self._tasks: dict[str, Callable[[int], Iterable[Problem]]] = self._tasks_of(flow)
+        self.status = {name: TaskStatus() for name in self._tasks}
+        self._schedule = Schedule({name: self._interval_of(name) for name in self._tasks}, now_ms)
+
+    def run_due(self, now_ms: int) -> int | None:
+        """Run the tasks that are due, each once. Returns when to call it again; None if there is nothing more to do."""
+        for name, task in self._tasks.items():
+            if self._schedule.is_due(name, now_ms):
+                self._run(name, task, now_ms)
+        return self._schedule.next_ms()
+
+    def _run(self, name: str, task: Callable[[int], Iterable[Problem]], now_ms: int) -> None:
+        status = self.status[name]
+        status.runs += 1
+        try:
+            status.problems = list(task(now_ms))[:PROBLEMS_KEPT]
+        except KafkaError as error:
+            status.last_error, status.last_error_ms = str(error), now_ms
+            log.warning("mirror task failed", extra={"flow": self.flow.name, "task": name, "reason": str(error)})
+            self._schedule.ran(name, now_ms, failed=True)
+        else:
+            status.last_error, status.last_success_ms = None, now_ms
+            self._schedule.ran(name, now_ms, failed=False)
+
+    def _tasks_of(self, flow: FlowConfig) -> dict[str, Callable[[int], Iterable[Problem]]]:
+        """In the order in which they run: later ones use what earlier ones have found."""
+        tasks: dict[str, Callable[[int], Iterable[Problem]]] = {INTERNAL_TOPICS: self._create_internal_topics}
+        if flow.emit_heartbeats_ms is not None:
+            tasks[BEAT] = self._beat
+        if not flow.enabled:
+            return tasks
+        tasks[TOPICS] = self._refresh_topics
+        if flow.sync_topic_configs_ms is not None:
+            tasks[CONFIGS] = self._sync_configs
+        if flow.sync_topic_acls_ms is not None:
+            tasks[ACLS] = self._sync_acls
+        if flow.emit_checkpoints_ms is not None or flow.sync_group_offsets_ms is not None:
+            tasks[GROUPS] = self._refresh_groups
+            tasks[CHECKPOINTS] = self._translate
+        if flow.sync_group_offsets_ms is not None:
+            tasks[GROUP_OFFSETS] = self._commit
+        return tasks
+
+    def _interval_of(self, name: str) -> int | None:
+        flow = self.flow
+        intervals = {
+            TOPICS: flow.refresh_topics_ms,
+            CONFIGS: flow.sync_topic_configs_ms,
+            ACLS: flow.sync_topic_acls_ms,
+            BEAT: flow.emit_heartbeats_ms,
+            GROUPS: flow.refresh_groups_ms,
+            CHECKPOINTS: flow.emit_checkpoints_ms or flow.sync_group_offsets_ms,
+            GROUP_OFFSETS: flow.sync_group_offsets_ms,
+        }
+        return intervals.get(name)
+
+    # ---- topics
+
+    def _create_internal_topics(self, _: int) -> Iterable[Problem]:
+        in_source, in_target = internal_topics(self.flow)
+        for admin, topics in ((self._clients.source, in_source), (self._clients.target, in_target)):
+            if topics:
+                present = {each.name for each in admin.list_topics()}
+                _create(admin, [topic for topic in topics if topic.name not in present])
+        return ()
+
+    def _refresh_topics(self, _: int) -> Iterable[Problem]:
+        source, target = self._clients.source, self._clients.target
+        names = [each.name for each in source.list_topics() if self.flow.copies_topic(each.name)]
+        described = source.describe_topics(names) if names else {}
+        for name, topic in described.items():
+            if self._topic_ids.setdefault(name, topic.topic_id) != topic.topic_id:
+                self._topic_ids[name] = topic.topic_id
+                if self._syncs is not None:
+                    self._syncs[1].forget(name)
+        self.remotes, problems = remote_topics(self.flow, described)
+        self.partitions = {name: len(described[name].partitions) for name in self.remotes}
+        copies = set(self.remotes.values())
+        present = [each.name for each in target.list_topics() if each.name in copies]
+        found = (
+            {name: len(each.partitions) for name, each in target.describe_topics(present).items()} if present else {}
+        )
+        plan = plan_topics(self.remotes, self.partitions, found)
+        if plan.missing:
+            entries = _configs(source, plan.missing)
+            known = self._known_keys()
+            made = [
+                new_topic(self.flow, self.remotes[name], count, entries.get(name, {}), known)
+                for name, count in plan.missing.items()
+            ]
+            problems += _create(target, made)
+        if plan.growing:
+            refused = _partial(lambda: target.create_partitions(plan.growing))[1]
+            problems += [Problem(f"topic {name}", str(error)) for name, error in refused.items()]
+        return problems
+
+    def _known_keys(self) -> set[str] | None:
+        """The keys of topics that the target has, as one of our topics there shows."""
+        _, ours = internal_topics(self.flow)
+        found = _configs(self._clients.target, [each.name for each in ours[:1]])
+        return {name for entries in found.values() for name in entries} or None
+
+    def _sync_configs(self, _: int) -> Iterable[Problem]:
+        problems = []
+        found = _configs(self._clients.target, self.remotes.values())
+        changes: dict[ConfigResource, Mapping[str, Any]] = {}
+        for name, entries in _configs(self._clients.source, self.remotes).items():
+            remote = self.remotes[name]
+            if remote not in found:
+                continue
+            changed, unknown = plan_configs(wanted_configs(self.flow, entries), found[remote])
+            if changed:
+                changes[ConfigResource(ConfigResourceType.TOPIC, remote)] = changed
+            if unknown:
+                problems.append(Problem(f"topic {remote}", f"the target does not have {', '.join(sorted(unknown))}"))
+        if changes:
+            refused = _partial(lambda: self._clients.target.incremental_alter_configs(changes))[1]
+            problems += [Problem(f"topic {resource.name}", str(error)) for resource, error in refused.items()]
+        return problems
+
+    def _sync_acls(self, _: int) -> Iterable[Problem]:
+        of_topics = AclFilter(resource_type=ResourceType.TOPIC)
+        try:
+            found = self._clients.source.describe_acls(of_topics)
+        except KafkaError as error:
+            if error.code is ErrorCode.SECURITY_DISABLED:
+                return [Problem("ACLs", "the source has no authorizer: there is nothing to copy")]
+            raise
+        missing = plan_acls(self.flow, self.remotes, found, self._clients.target.describe_acls(of_topics))
+        if missing:
+            self._clients.target.create_acls(missing)
+        return ()
+
+    # ---- heartbeats and offsets
+
+    def _beat(self, now_ms: int) -> Iterable[Problem]:
+        heartbeat = Heartbeat(self.flow.source.alias, self.flow.target.alias, now_ms)
+        self._clients.write(HEARTBEATS, [heartbeat.encode()], now_ms)
+        return ()
+
+    def _refresh_groups(self, _: int) -> Iterable[Problem]:
+        listed = self._clients.source.list_consumer_groups()
+        self.groups = tuple(each.group_id for each in listed if each.group_id in self.flow.groups)
+        return ()
+
+    def _translate(self, now_ms: int) -> Iterable[Problem]:
+        """Follow the groups of the source, and write checkpoints for what has changed."""
+        committed, problems = self._committed()
+        if self.status[GROUPS].last_success_ms is None:
+            return problems  # the source is out of reach, and reading from it would take long
+        syncs, last = self._read_syncs(), self._read_checkpoints()
+        candidates = {group: translated(group, self.remotes, offsets, syncs) for group, offsets in committed.items()}
+        ends = self._ends(tp for found in candidates.values() for tp in found)
+        chosen = []
+        for group, found in candidates.items():
+            more_recent, refused = plan_checkpoints(found, last.get(group, {}), ends)
+            chosen += more_recent
+            problems += refused
+        if chosen and self.flow.emit_checkpoints_ms is not None:
+            self._clients.write(self.flow.checkpoints_topic, [each.encode() for each in chosen], now_ms)
+        for each in chosen:
+            last.setdefault(each.group, {})[each.tp] = each
+        return problems
+
+    def _committed(self) -> tuple[dict[str, Mapping[TopicPartition, OffsetAndMetadata | None]], list[Problem]]:
+        """By group of the source. Raises KafkaError if the source cannot be reached."""
+        found: dict[str, Mapping[TopicPartition, OffsetAndMetadata | None]] = {}
+        problems = []
+        for group in self.groups:
+            try:
+                found[group] = self._clients.source.list_consumer_group_offsets(group)
+            except KafkaError as error:
+                if error.code.retriable:
+                    raise
+                problems.append(Problem(f"group {group}", str(error)))
+        return found, problems
+
+    def _commit(self, _: int) -> Iterable[Problem]:
+        """Commit translated offsets for the groups that are idle in the target."""
+        target, problems = self._clients.target, []
+        checkpoints = {group: found for group, found in (self._checkpoints or {}).items() if group in self.flow.groups}
+        described, failed = _partial(lambda: target.describe_consumer_groups(checkpoints)) if checkpoints else ({}, {})
+        ends = self._ends(tp for found in checkpoints.values() for tp in found)
+        for group, found in checkpoints.items():
+            error = failed.get(group)
+            if error is not None and error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+                problems.append(Problem(f"group {group}", str(error)))
+                continue
+            state = None if error is not None else described[group].state
+            try:
+                present = target.list_consumer_group_offsets(group, list(found))
+                wanted = plan_group_offsets(found, state, present, ends)
+                if wanted:
+                    target.alter_consumer_group_offsets(group, wanted)
+            except KafkaError as refused:  # a consumer may have joined in between
+                problems.append(Problem(f"group {group}", str(refused)))
+        return problems
+
+    def _read_syncs(self) -> OffsetSyncStore:
+        """Raises KafkaError; all is read again then."""
+        known, self._syncs = self._syncs, None
+        tail, store = known or (
+            self._clients.open_tail(self.flow.offset_syncs_topic, in_source=self.flow.offset_syncs_in_source),
+            OffsetSyncStore(),
+        )
+        for record in _read(tail):
+            if (sync := _decoded(OffsetSync.decode, record)) is not None:
+                store.add(sync)
+        store.loaded()
+        self._syncs = (tail, store)
+        return store
+
+    def _read_checkpoints(self) -> dict[str, dict[TopicPartition, Checkpoint]]:
+        """Those that were written before this process. Raises KafkaError."""
+        if self._checkpoints is None:
+            found: dict[str, dict[TopicPartition, Checkpoint]] = {}
+            if self.flow.emit_checkpoints_ms is not None:
+                tail = self._clients.open_tail(self.flow.checkpoints_topic, in_source=False)
+                for record in _read(tail):
+                    if (checkpoint := _decoded(Checkpoint.decode, record)) is not None:
+                        found.setdefault(checkpoint.group, {})[checkpoint.tp] = checkpoint
+                tail.close()
+            self._checkpoints = found
+        return self._checkpoints
+
+    def _ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The ends of those partitions of the target that exist."""
+        wanted = dict.fromkeys(partitions, OffsetSpec.LATEST)
+        found, _ = _partial(lambda: self._clients.target.list_offsets(wanted)) if wanted else ({}, {})
+        return {tp: each.offset for tp, each in found.items()}
+
+
+def _create(admin: AdminClient, topics: Sequence[NewTopic]) -> list[Problem]:
+    """Another worker may create the same topics at the same time."""
+    _, refused = _partial(lambda: admin.create_topics(topics)) if topics else ({}, {})
+    return [
+        Problem(f"topic {name}", str(error))
+        for name, error in refused.items()
+        if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS
+    ]
+
+
+def _configs(admin: AdminClient, topics: Iterable[str]) -> dict[str, Mapping[str, ConfigEntry]]:
+    """Of those topics that exist."""
+    resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in topics]
+    found, _ = _partial(lambda: admin.describe_configs(resources)) if resources else ({}, {})
+    return {resource.name: entries for resource, entries in found.items()}
+
+
+def _partial(call: Callable[[], Mapping[Any, T]]) -> tuple[Mapping[Any, T], Mapping[Any, KafkaError]]:
+    """The results of an operation and its errors, by item. Raises KafkaError if it failed as a whole."""
+    try:
+        return call(), {}
+    except AdminError as error:
+        if not error.errors:
+            raise
+        return error.results, error.errors
+
+
+def _read(tail: Tail) -> Sequence[MirrorRecord]:
+    """Raises KafkaError; the tail is closed then."""
+    try:
+        return tail.read()
+    except KafkaError:
+        tail.close()
+        raise
+
+
+def _decoded(decode: Callable[[bytes, bytes], T], record: MirrorRecord) -> T | None:
+    """None for a record that is not MirrorMaker's: it is left out."""
+    try:
+        return decode(record.key, record.value)
+    except KafkaError as error:
+        log.warning("record of a mirror left out", extra={"reason": error.message})
+        return None

@@ -1,0 +1,103 @@
+"""(shell) The clients by which a flow's control reaches its two clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any, Final, Self
+
+from raylog.client.admin.admin_client import AdminClient
+from raylog.client.partition_reader import PartitionReader
+from raylog.client.producer.producer import Producer
+from raylog.config.client import CLIENT_CONFIG
+from raylog.config.client_network import CLIENT_ID
+from raylog.config.consumer import DEFAULT_API_TIMEOUT_MS
+from raylog.config.producer import TRANSACTIONAL_ID
+from raylog.mirror.config import FlowConfig
+from raylog.mirror.formats import MirrorRecord
+
+ACKNOWLEDGED_SECONDS: Final = 60.0
+
+
+class ControlClients:
+    """Open until `close`; a context manager. Connections are made when they are first needed."""
+
+    def __init__(self, flow: FlowConfig) -> None:
+        """Raises ConfigError, and KafkaError if the brokers of a named cluster do not respond."""
+        self._flow = flow
+        self._open = ExitStack()
+        self._producer: Producer | None = None
+        self._tails: set[_Tail] = set()
+        try:
+            self.source = self._open.enter_context(_admin(flow, flow.source.admin))
+            self.target = self._open.enter_context(_admin(flow, flow.target.admin))
+        except BaseException:
+            self._open.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for tail in list(self._tails):
+            tail.close()
+        self._open.close()
+
+    def write(self, topic: str, records: Sequence[MirrorRecord], now_ms: int) -> None:
+        """Raises KafkaError."""
+        if self._producer is None:
+            given = {name: value for name, value in self._flow.target.producer.items() if name != TRANSACTIONAL_ID.name}
+            self._producer = self._open.enter_context(Producer({CLIENT_ID.name: _client_id(self._flow), **given}))
+        sent = [self._producer.send(topic, each.value, each.key, partition=0, timestamp_ms=now_ms) for each in records]
+        self._producer.flush(ACKNOWLEDGED_SECONDS)
+        for delivery in sent:
+            delivery.result(ACKNOWLEDGED_SECONDS)
+
+    def open_tail(self, topic: str, *, in_source: bool) -> _Tail:
+        """Raises KafkaError."""
+        end = self._flow.source if in_source else self._flow.target
+        given = {name: value for name, value in end.consumer.items() if name in CLIENT_CONFIG.keys}
+        timeout_seconds = self._flow.admin_timeout_ms / 1000
+        reader = PartitionReader(
+            end.bootstrap_servers, topic, 0, skip_malformed=True, timeout_seconds=timeout_seconds, client_config=given
+        )
+        tail = _Tail(reader, self._tails)
+        self._tails.add(tail)
+        return tail
+
+
+class _Tail:
+    def __init__(self, reader: PartitionReader, opened: set[_Tail]) -> None:
+        self._reader = reader
+        self._opened = opened
+
+    def close(self) -> None:
+        self._opened.discard(self)
+        self._reader.close()
+
+    def read(self) -> Sequence[MirrorRecord]:
+        """Raises KafkaError."""
+        end = self._reader.end_offset()
+        found: list[MirrorRecord] = []
+        while self._reader.position < end:
+            records = self._reader.read_records(max_wait_ms=100)
+            if not records:
+                end = min(end, self._reader.end_offset())
+            found += [
+                MirrorRecord(bytes(each.key), bytes(each.value))
+                for each in records
+                if each.key is not None and each.value is not None
+            ]
+        return found
+
+
+def _admin(flow: FlowConfig, properties: Any) -> AdminClient:
+    defaults = {CLIENT_ID.name: _client_id(flow), DEFAULT_API_TIMEOUT_MS.name: str(flow.admin_timeout_ms)}
+    return AdminClient({**defaults, **properties}, waits_for_brokers=False)
+
+
+def _client_id(flow: FlowConfig) -> str:
+    return f"mirror-{flow.source.alias}-{flow.target.alias}"
