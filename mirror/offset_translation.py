@@ -4,7 +4,8 @@ A sync says where one committed record of the source is in the target. Between t
 be missing in the target (control and aborted batches, compaction) or stand there twice (after a restart without
 exactly once). So a translation is the nearest sync at or before the group's offset, plus one if the group is past that
 record, never a difference of offsets. A group may read again some records that it had read; it never skips one that it
-had not.
+had not. The exception, as in MirrorMaker: without exactly once, a worker that died is replaced by one that copies some
+records a second time. A group that fails over before these are copied may begin behind the first copy of some of them.
 """
 
 from __future__ import annotations
@@ -92,8 +93,7 @@ class OffsetSyncStore:
 
     A sync with an earlier record of the source, further on in the target, says that records are copied a second time.
     It is left out until the copying has passed the latest sync: the records between are not yet behind it, and the
-    syncs before it are still true. (A store that is loaded at such a moment may not know them, as compaction may have
-    removed them. Without exactly once, a group could then skip what is copied a second time and lies before.)
+    syncs before it are still true.
     """
 
     def __init__(self) -> None:
