@@ -236,13 +236,15 @@ class FlowControl:
 
     def _sync_acls(self, _: int) -> Iterable[Problem]:
         of_topics = AclFilter(resource_type=ResourceType.TOPIC)
-        try:
-            found = self._clients.source.describe_acls(of_topics)
-        except KafkaError as error:
-            if error.code is ErrorCode.SECURITY_DISABLED:
-                return [Problem("ACLs", "the source has no authorizer: there is nothing to copy")]
-            raise
-        missing = plan_acls(self.flow, self.remotes, found, self._clients.target.describe_acls(of_topics))
+        found = []
+        for end, admin in (("source", self._clients.source), ("target", self._clients.target)):
+            try:
+                found.append(admin.describe_acls(of_topics))
+            except KafkaError as error:
+                if error.code is not ErrorCode.SECURITY_DISABLED:
+                    raise
+                return [Problem("ACLs", f"the {end} has no authorizer: none are copied")]
+        missing = plan_acls(self.flow, self.remotes, *found)
         if missing:
             self._clients.target.create_acls(missing)
         return ()
