@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -64,14 +64,17 @@ class FlowWorker:
         flow: FlowConfig,
         *,
         settings: ShardSettings | None = None,
-        shards: Collection[int] | None = None,
+        share: tuple[int, int] = (0, 1),
         on_copied: Callable[[Sequence[Copied]], None] = lambda _: None,
     ) -> None:
-        """`shards` are those to copy, None for all; `on_copied` is called with batches that are committed."""
+        """`share` (number, count) are the shards of one of so many workers; `on_copied` is called with batches that are
+        committed.
+        """
         self._flow = flow
         self._settings = settings or ShardSettings(exactly_once=flow.exactly_once)
         self._id = FlowId(flow.source.alias, flow.target.alias)
-        self._wanted = None if shards is None else frozenset(shards)
+        self._share = share
+        self._applied = asyncio.Event()
         self._on_copied = on_copied
         self._running: dict[int, _Running] = {}
         self._errors: list[str] = []
@@ -86,26 +89,28 @@ class FlowWorker:
         async with AsyncAdminClient(flow.source.admin) as source, AsyncAdminClient(flow.target.admin) as target:
             try:
                 while not self._stopping:
+                    share = self._share
                     seconds = await self._refresh(source, target)
+                    if share == self._share:
+                        self._applied.set()
                     with suppress(TimeoutError):
                         async with asyncio.timeout(seconds):
                             await self._changed.wait()
                     self._changed.clear()
             finally:
+                self._applied.set()
                 await asyncio.gather(*(self._end(number) for number in list(self._running)))
 
     def stop(self) -> None:
         self._stopping = True
         self._changed.set()
 
-    def use_shards(self, shards: Collection[int]) -> None:
-        """Copy these from now on."""
-        self._wanted = frozenset(shards)
+    async def use_share(self, number: int, count: int) -> None:
+        """Copy these shards from now on. Returns when the others have ended."""
+        self._share = (number, count)
+        self._applied.clear()
         self._changed.set()
-
-    def refresh(self) -> None:
-        """Ask for the topics of both clusters now."""
-        self._changed.set()
+        await self._applied.wait()
 
     def status(self) -> FlowStatus:
         partitions: list[PartitionStatus] = []
@@ -148,8 +153,8 @@ class FlowWorker:
         existing = await self._partition_counts(target, lambda topic: True)
         plans, errors = plan_shards(flow, self.shard_count, counts, existing)
         self._errors += errors
-        wanted = self._wanted
-        return {number: plan for number, plan in plans.items() if wanted is None or number in wanted}
+        own, count = self._share
+        return {number: plan for number, plan in plans.items() if number % count == own}
 
     async def _partition_counts(self, admin: AsyncAdminClient, chosen: Callable[[str], bool]) -> Mapping[str, int]:
         names = [topic.name for topic in await admin.list_topics() if chosen(topic.name)]

@@ -169,7 +169,8 @@ class Shard:
         paused = self.paused(now)
         seeks = {}
         for tp, copy in self.partitions.items():
-            if copy.stopped and tp not in paused:
+            tries_one = copy.attempts > 0 and copy.waiting
+            if copy.stopped and tp not in paused and not tries_one:
                 copy.stopped = False
                 if copy.sent is not None:
                     seeks[tp] = copy.sent
@@ -196,8 +197,11 @@ class Shard:
             copy.sent = start
         return True
 
-    def sent(self, tp: TopicPartition, batch: OutgoingBatch, now: Now) -> None:
-        """The producer has taken the batch."""
+    def sent(self, tp: TopicPartition, batch: OutgoingBatch, now: Now) -> bool:
+        """The producer has taken the batch. Returns whether to send the next one.
+
+        After a failure one batch is tried alone: those behind it would be appended, and then sent again.
+        """
         copy = self.partitions[tp]
         copy.waiting.append(
             Sent(batch.first_offset, batch.next_offset, batch.record_count, batch.size_bytes, batch.max_timestamp_ms)
@@ -205,6 +209,8 @@ class Shard:
         copy.sent = batch.next_offset
         self._bytes += batch.size_bytes
         self._wants_commit(now)
+        copy.stopped = copy.attempts > 0
+        return not copy.stopped
 
     def passed(self, tp: TopicPartition, next_offset: int, source_end: int | None, now: Now) -> None:
         """Everything before this offset was sent, or is not to be copied."""
@@ -285,7 +291,7 @@ class Shard:
         for copy in self.partitions.values():
             if copy.acknowledged is not None:
                 _count(copy, copy.acknowledged, now)
-                if copy.acknowledged != copy.committed and not copy.stopped:
+                if copy.acknowledged != copy.committed and copy.due_ms <= now.monotonic_ms:
                     copy.error, copy.attempts = None, 0
                 copy.committed = self._progress[copy.tp] = copy.acknowledged
         self._attempts = 0

@@ -134,7 +134,8 @@ class ShardWorker:
             for batch in batches:
                 delivery = await self._producer.send_copied(target, batch.batch)
                 self._deliveries.setdefault(tp, []).append((batch, delivery))
-                shard.sent(tp, batch, now())
+                if not shard.sent(tp, batch, now()):
+                    return
         except KafkaError as error:
             if isinstance(error, FencedError):
                 raise

@@ -22,12 +22,15 @@
 
         raylog.process("flights", work, output="gates", bootstrap_servers="ray://my-log", group_id="w")  # by actors
 
+        raylog.mirror(source="ray://my-log", target="west:9092", topics="flights")  # by actors
+
         with raylog.read_table("users", bootstrap_servers=cluster.bootstrap_servers) as users:
             users[b"alice"]  # the latest value of a key
 
 Ray is imported when a cluster is started or connected to, Arrow and Ray Data where columns are asked for.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from raylog.actors.bootstrap import find_cluster
@@ -65,6 +68,7 @@ from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 
 if TYPE_CHECKING:
+    from raylog.actors.mirror import Mirror
     from raylog.actors.process import Pool, Progress, process
     from raylog.client.topic_table import TopicTable, read_table
     from raylog.raydp_bridge.datasink import TopicDatasink
@@ -94,6 +98,7 @@ __all__ = [
     "GroupMetadata",
     "KafkaError",
     "LargeMessageDroppedError",
+    "Mirror",
     "NewPartitions",
     "NewTopic",
     "OffsetAndMetadata",
@@ -114,6 +119,7 @@ __all__ = [
     "UnknownTopicError",
     "ValueMissingError",
     "connect",
+    "mirror",
     "process",
     "read_dataset",
     "read_table",
@@ -122,6 +128,14 @@ __all__ = [
 ]
 
 bootstrap.resolvers["ray"] = find_cluster
+import_module("raylog.mirror")  # first, since the attribute of this name is the function
+
+
+def mirror(**options: Any) -> "Mirror":
+    """Copy topics from one cluster to another by actors: `raylog.actors.mirror.mirror` has the options."""
+    from raylog.actors.mirror import mirror
+
+    return mirror(**options)
 
 
 def __getattr__(name: str) -> Any:
@@ -137,6 +151,10 @@ def __getattr__(name: str) -> Any:
         from raylog.raydp_bridge import dataset_stream
 
         return getattr(dataset_stream, name)
+    if name == "Mirror":
+        from raylog.actors.mirror import Mirror
+
+        return Mirror
     if name in ("Pool", "Progress", "process"):
         from raylog.actors import process as pools
 

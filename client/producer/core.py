@@ -184,6 +184,8 @@ class ProducerCore:
         known = self._known(tp.topic)
         if known is None or not self.accumulator.has_room(batch.size_bytes):
             return None
+        if tp.partition >= len(known.partitions):  # a topic that grows; the caller may try again
+            self.network.metadata.expire()
         self._check_partition(tp, len(known.partitions))
         return self._append_batch(tp, batch, now, batch.codec)
 

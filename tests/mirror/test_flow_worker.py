@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
+from raylog.client.admin.admin_client import AdminClient
+from raylog.client.admin.configs import ConfigResource, ConfigResourceType
+from raylog.client.partition_reader import PartitionReader
+from raylog.core.ids import TopicPartition
+from raylog.protocol.records.batch import split_batches
+from raylog.protocol.records.compression import Codec
 from tests.client.served import Target
 from tests.mirror.flows import create, ends, flow_between, running, seen
 
@@ -66,3 +73,99 @@ def test_a_worker_that_takes_over_copies_each_record_once_also_if_the_former_one
             former.thaw()
             former.wait(lambda status: status.errors)
     assert seen(west, f"A.{topic}") == seen(east, topic)
+
+
+@MODES
+def test_what_the_target_does_not_take_is_reported_and_copied_once_it_can_be(
+    east: Target, west: Target, mode: str
+) -> None:
+    topic, other = east.new_topic(2), east.new_topic()
+    create(west, f"A.{topic}", 1)
+    create(west, f"A.{other}", max_message_bytes="1000")
+    for number in range(3):
+        produce(east, topic, [b"%d" % number], partition=1)
+        produce(east, other, [b"small"])
+    produce(east, other, [b"x" * 2_000])
+    produce(east, other, [b"behind it"])
+    flow = flow_between(east, west, topics=f"{topic},{other}", exactly_once_source_support=mode)
+    with running(flow, backoff_ms_max=300) as run:
+        run.wait(lambda status: any("max.message.bytes=1000" in str(each.error) for each in status.partitions))
+        blocked = run.partition(topic, 1)
+        assert blocked is not None
+        assert blocked.error == f"topic 'A.{topic}' of the target has only 1 partitions"
+        assert (blocked.next_offset, blocked.lag) == (None, None)
+        with AdminClient(bootstrap_servers=west.plain) as admin:
+            admin.create_partitions({f"A.{topic}": 2})
+            resource = ConfigResource(ConfigResourceType.TOPIC, f"A.{other}")
+            admin.incremental_alter_configs({resource: {"max.message.bytes": "100000"}})
+        run.wait_for_end(topic, {1: ends(east, topic, 2)[1]})
+        run.wait_for_end(other, ends(east, other))
+        assert [each.error for each in run.status().partitions if each.next_offset] == [None, None]
+    assert seen(west, f"A.{topic}", 1) == seen(east, topic, 1)
+    found = seen(west, f"A.{other}")
+    assert {value for _, value, _, _ in found} == {b"small", b"x" * 2_000, b"behind it"}
+    assert mode == "disabled" or found == seen(east, other)
+
+
+def test_a_batch_that_is_too_large_for_the_target_is_sent_in_parts_in_its_codec(east: Target, west: Target) -> None:
+    topic = east.new_topic()
+    create(west, f"A.{topic}", max_message_bytes="3000")
+    produce(
+        east,
+        topic,
+        [bytes([number]) * 10 + random.Random(number).randbytes(200) * 3 for number in range(40)],
+        codec="lz4",
+    )
+    with running(flow_between(east, west, topics=topic, exactly_once_source_support="enabled")) as run:
+        run.wait_for_end(topic, ends(east, topic))
+    assert seen(west, f"A.{topic}") == seen(east, topic)
+    with PartitionReader(west.plain, f"A.{topic}", 0, offset="earliest", mapped=False) as reader:
+        chunk = reader.read()
+        assert chunk is not None
+        headers = [header for _, header in split_batches(chunk.records) if not header.is_control]
+        assert len(headers) > 3
+        assert {header.codec for header in headers} == {Codec.LZ4}
+
+
+def test_records_that_were_deleted_before_they_were_copied_are_reported(east: Target, west: Target) -> None:
+    topic = east.new_topic()
+    create(west, f"A.{topic}")
+    flow = flow_between(east, west, topics=topic, exactly_once_source_support="enabled")
+    produce(east, topic, [b"%d" % number for number in range(10)])
+    with running(flow) as run:
+        run.wait_for_end(topic, ends(east, topic))
+    for number in range(10):
+        produce(east, topic, [b"more %d" % number])
+    with AdminClient(bootstrap_servers=east.plain) as admin:
+        admin.delete_records({TopicPartition(topic, 0): 15})
+    with running(flow) as run:
+        run.wait_for_end(topic, ends(east, topic))
+        shown = run.partition(topic)
+        assert shown is not None
+        assert (shown.lost, shown.error) == (
+            5,
+            "offsets 10 to 14 were deleted in the source before they were copied",
+        )
+    assert [value for _, value, _, _ in seen(west, f"A.{topic}")] == [
+        *(b"%d" % number for number in range(10)),
+        *(b"more %d" % number for number in range(5, 10)),
+    ]
+
+
+def test_a_topic_that_grows_and_topics_that_appear_are_copied(east: Target, west: Target) -> None:
+    prefix = f"grows-{east.new_topic()}"
+    create(east, f"{prefix}-1")
+    create(west, f"A.{prefix}-1")
+    produce(east, f"{prefix}-1", [b"first"])
+    with running(flow_between(east, west, topics=f"{prefix}.*", refresh_topics_interval_seconds="1")) as run:
+        run.wait_for_end(f"{prefix}-1", {0: 1})
+        for cluster, name in ((west, f"A.{prefix}-1"), (east, f"{prefix}-1")):
+            with AdminClient(bootstrap_servers=cluster.plain) as admin:
+                admin.create_partitions({name: 3})
+        create(west, f"A.{prefix}-2")
+        create(east, f"{prefix}-2")
+        produce(east, f"{prefix}-1", [b"grown"], partition=2)
+        produce(east, f"{prefix}-2", [b"new"])
+        run.wait_for_end(f"{prefix}-1", {2: 1})
+        run.wait_for_end(f"{prefix}-2", {0: 1})
+    assert [value for _, value, _, _ in seen(west, f"A.{prefix}-1", 2)] == [b"grown"]

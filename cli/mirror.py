@@ -1,0 +1,134 @@
+"""`raylog mirror`: copy topics between clusters, and show how far that is.
+
+`raylog mirror start` prints `raylog mirror <name> is running` and copies until it is interrupted; then it commits
+what it has copied. It runs its actors in the Ray at --address, or in a local one that it starts. `raylog mirror
+status` finds it by its name. With --json it prints one object:
+
+    {"name": "mirror", "actors": [{"number": 0, "state": "running", "restarts": 0, "pid": 4711,
+     "flows": [{"flow": "A->B", "shards": [0, 1], "errors": [],
+     "partitions": [{"topic": "orders", "partition": 0, "target_topic": "A.orders", "shard": 1, "next_offset": 120,
+     "lag": 0, "records": 120, "size_bytes": 9000, "records_per_sec": 4.0, "bytes_per_sec": 300.0,
+     "last_record_age_ms": 500, "lost": 0, "error": null, "attempts": 0}]}]}]}
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from raylog.actors.announcement import announcing, find_announced
+from raylog.actors.local_ray import auth_mode, join_or_start_ray, join_ray, prepare_environment, use_token_file
+from raylog.actors.names import check_name
+from raylog.cli.arguments import Subparsers, whole_number
+from raylog.cli.columns import columns
+from raylog.core.errors import ConfigError
+from raylog.core.logs import log_to_stderr
+from raylog.mirror.config import parse_mirror_config
+
+if TYPE_CHECKING:
+    from raylog.actors.mirror import ActorStatus
+
+HEAD = ("FLOW", "TOPIC", "PARTITION", "ACTOR", "OFFSET", "LAG", "RECORDS/S", "MB/S", "AGE", "ERROR")
+
+
+def add_to(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser("mirror", help="copy topics between clusters as MirrorMaker 2 does")
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+
+    start = actions.add_parser("start", help="copy until interrupted")
+    start.add_argument("--config", metavar="FILE", required=True, help="mm2.properties, as MirrorMaker reads it")
+    start.add_argument(
+        "--actors", type=whole_number(1), metavar="K", help="number of MirrorMaker actors (default: tasks.max)"
+    )
+    start.set_defaults(run=_start)
+
+    status = actions.add_parser("status", help="show how far each partition is, and what is wrong")
+    status.add_argument("--json", action="store_true", help="print one JSON object")
+    status.set_defaults(run=_status)
+
+    for action in (start, status):
+        action.add_argument("--name", default="mirror", help="the mirror's name (default: mirror)")
+        action.add_argument("--address", metavar="RAY", help="address of the Ray cluster, as for ray.init")
+
+
+def _start(options: argparse.Namespace) -> None:
+    log_to_stderr()
+    use_token_file()
+    check_name(options.name)
+    try:
+        text = Path(options.config).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--config {options.config}: {error}") from error
+    config = parse_mirror_config(text)
+    for note in config.notes:
+        print(f"raylog: {note}", file=sys.stderr)
+    prepare_environment()
+    with announcing(f"mirror-{options.name}") as announcement:
+        join_or_start_ray(options.address)
+        from raylog.actors.mirror import ray_address, start_mirror
+
+        signal.signal(signal.SIGTERM, _interrupt)  # Ray has set its own
+        with start_mirror(config, name=options.name, actors=options.actors):
+            announcement.announce(ray_address(), auth_mode())
+            flows = ", ".join(flow.name for flow in config.flows)
+            print(f"raylog mirror {options.name} is running: {flows}", flush=True)
+            with suppress(KeyboardInterrupt):
+                threading.Event().wait()
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _status(options: argparse.Namespace) -> None:
+    check_name(options.name)
+    prepare_environment()
+    announced = find_announced(f"mirror-{options.name}")
+    if options.address is None and announced is not None:
+        join_ray(announced.ray_address, auth_mode=announced.ray_auth_mode)
+    else:
+        join_ray(options.address or "auto")
+    from raylog.actors.mirror import find_mirror
+
+    actors = find_mirror(options.name).status()
+    if options.json:
+        print(json.dumps({"name": options.name, "actors": [asdict(each) for each in actors]}))
+    else:
+        print(table(actors))
+
+
+def table(actors: Sequence[ActorStatus]) -> str:
+    """A line for each partition, and then what is wrong with flows and actors."""
+    rows = [
+        [
+            flow.flow,
+            each.topic,
+            str(each.partition),
+            str(actor.number),
+            _number(each.next_offset),
+            _number(each.lag),
+            f"{each.records_per_sec:.1f}",
+            f"{each.bytes_per_sec / 1e6:.2f}",
+            "-" if each.last_record_age_ms is None else f"{each.last_record_age_ms / 1000:.1f}s",
+            each.error or "",
+        ]
+        for actor in actors
+        for flow in actor.flows
+        for each in flow.partitions
+    ]
+    lines = [columns(HEAD, sorted(rows)) if rows else "no partitions"]
+    lines += [f"actor {actor.number} is {actor.state}" for actor in actors if actor.state != "running"]
+    lines += [f"{flow.flow}: {error}" for actor in actors for flow in actor.flows for error in flow.errors]
+    return "\n".join(lines)
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else str(value)

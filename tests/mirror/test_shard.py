@@ -1,0 +1,319 @@
+"""A shard copies every record, once with exactly-once, whatever fails; what it cannot copy it shows and tries again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raylog.client.errors import AbortableError, TransactionAbortedError
+from raylog.core.clock import Now
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import TopicPartition
+from raylog.mirror.batches import OutgoingBatch, outgoing_batches
+from raylog.mirror.shard import PartitionStatus, Shard, ShardSettings
+from raylog.protocol.records.builder import NewRecord, build_batch
+from tests.support.forms import by_form
+
+TPS = [TopicPartition("t", number) for number in range(3)]
+TARGETS = {tp: TopicPartition("A.t", tp.partition) for tp in TPS}
+ONE = {TPS[0]: TARGETS[TPS[0]]}
+REFUSED = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "A.t: not permitted")
+MODES = pytest.mark.parametrize("exactly_once", [False, True], ids=["at-least-once", "exactly-once"])
+
+
+def at(ms: int) -> Now:
+    return Now(ms, 1_000_000 + ms)
+
+
+def shard(progress: dict[TopicPartition, int] | None = None, *, exactly_once: bool = True) -> Shard:
+    made = Shard(0, ShardSettings(exactly_once=exactly_once, commit_interval_ms=100, backoff_ms=50), lambda: 1.0)
+    made.progress_read(progress or {})
+    return made
+
+
+def batch(offset: int, count: int = 1) -> OutgoingBatch:
+    records = [NewRecord(None, b"%d" % (offset + number), 999_000) for number in range(count)]
+    (made,) = outgoing_batches(build_batch(records, base_offset=offset), start=offset, check_crcs=False)
+    return made
+
+
+def send(to: Shard, tp: TopicPartition, *offsets: int, ms: int = 0) -> None:
+    assert to.fetched(tp, offsets[0])
+    for offset in offsets:
+        if not to.sent(tp, batch(offset), at(ms)):
+            return
+    to.passed(tp, offsets[-1] + 1, 100, at(ms))
+
+
+def end(of: Shard, errors: dict[TopicPartition, Iterable[KafkaError | None]], ms: int = 0) -> bool:
+    return of.ended(errors, at(ms))
+
+
+def status(of: Shard, tp: TopicPartition, ms: int = 0) -> PartitionStatus:
+    return next(each for each in of.status(at(ms)) if each.partition == tp.partition)
+
+
+def test_a_shard_goes_on_where_its_progress_is_and_elsewhere_where_the_source_begins() -> None:
+    it = shard({TPS[0]: 7})
+    assert it.assign(TARGETS, {})
+    assert not it.assign(TARGETS, {})
+    assert it.take_seeks(at(0)) == {TPS[0]: 7}
+    assert it.take_seeks(at(0)) == {}
+    send(it, TPS[1], 40, 41)
+    assert end(it, {TPS[1]: [None, None]})
+    assert it.progress() == {TPS[1]: 42}
+    it.committed(at(10))
+    shown = status(it, TPS[1], 20)
+    assert (shown.next_offset, shown.lag, shown.records, shown.last_record_age_ms) == (42, 58, 2, 1_020)
+    assert shown.records_per_sec == pytest.approx(2 / 30)
+    assert not it.is_dirty
+
+
+def test_commits_are_due_by_time_by_bytes_and_at_the_end() -> None:
+    it = shard()
+    it.assign(ONE, {})
+    assert not it.commit_due(at(10_000), ending=True)
+    send(it, TPS[0], 0, ms=5)
+    assert not it.commit_due(at(104))
+    assert it.commit_due(at(104), ending=True)
+    assert it.commit_due(at(105))
+    assert it.wait_ms(at(60), 500) == 45
+    large = Shard(0, ShardSettings(commit_bytes=1), lambda: 1.0)
+    large.assign(ONE, {})
+    send(large, TPS[0], 0)
+    assert large.commit_due(at(0))
+
+
+def test_with_at_least_once_a_failed_partition_goes_back_behind_its_last_record_and_others_are_committed() -> None:
+    it = shard(exactly_once=False)
+    it.assign(TARGETS, {})
+    send(it, TPS[0], 0, 1, 2)
+    send(it, TPS[1], 5)
+    assert end(it, {TPS[0]: [None, REFUSED, None], TPS[1]: [None]})
+    assert it.progress() == {TPS[0]: 1, TPS[1]: 6}
+    it.committed(at(0))
+    assert status(it, TPS[0]).error == "A.t: not permitted"
+    assert it.paused(at(49)) == {TPS[0]}
+    assert it.take_seeks(at(49)) == {}
+    assert not it.fetched(TPS[0], 3)  # what was on its way
+    assert it.take_seeks(at(50)) == {TPS[0]: 1}
+    send(it, TPS[0], 1, 2, ms=50)
+    assert end(it, {TPS[0]: [REFUSED]}, 50)  # alone
+    it.committed(at(50))
+    assert status(it, TPS[0]).attempts == 2
+    assert it.paused(at(149)) == {TPS[0]}  # twice as long
+    assert it.take_seeks(at(150)) == {TPS[0]: 1}
+    send(it, TPS[0], 1, ms=150)
+    assert end(it, {TPS[0]: [None]}, 150)
+    it.committed(at(150))
+    assert it.take_seeks(at(150)) == {TPS[0]: 2}
+    send(it, TPS[0], 2, 3, ms=150)
+    assert end(it, {TPS[0]: [None, None]}, 150)
+    it.committed(at(150))
+    assert (status(it, TPS[0]).error, status(it, TPS[0]).records) == (None, 4)
+
+
+def test_with_exactly_once_a_failure_undoes_all_and_only_the_partition_that_failed_pauses() -> None:
+    it = shard({TPS[1]: 5})
+    it.assign(TARGETS, {})
+    it.take_seeks(at(0))
+    send(it, TPS[0], 0, 1)
+    send(it, TPS[1], 5)
+    victim = TransactionAbortedError("aborted before it was sent")
+    assert not end(it, {TPS[0]: [None, REFUSED], TPS[1]: [victim]})
+    it.undone(None, at(0))
+    assert it.paused(at(0)) == {TPS[0]}
+    assert it.take_seeks(at(0)) == {TPS[1]: 5}
+    assert it.take_seeks(at(50)) == {TPS[0]: 0}
+    assert it.progress() == {TPS[0]: 0}
+    assert status(it, TPS[0]).records == 0
+
+
+def test_a_commit_that_fails_pauses_what_it_contained_for_longer_each_time() -> None:
+    it = shard()
+    it.assign(TARGETS, {})
+    for attempt, pause_ms in enumerate((50, 100, 200)):
+        if attempt:
+            assert it.take_seeks(at(1_000 * attempt)) == {TPS[0]: 0}
+        send(it, TPS[0], 0, ms=1_000 * attempt)
+        assert end(it, {TPS[0]: [None]})
+        it.undone(AbortableError(ErrorCode.UNKNOWN_PRODUCER_ID, "lost"), at(1_000 * attempt))
+        assert it.paused(at(1_000 * attempt + pause_ms - 1)) == {TPS[0]}
+        assert it.paused(at(1_000 * attempt + pause_ms)) == set()
+
+
+def test_progress_that_cannot_be_written_is_written_later_and_records_are_not_sent_again() -> None:
+    it = shard(exactly_once=False)
+    it.assign(TARGETS, {})
+    send(it, TPS[0], 0)
+    assert end(it, {TPS[0]: [None]})
+    it.not_committed(REFUSED, at(0))
+    assert status(it, TPS[0]).error == "A.t: not permitted"
+    assert it.take_seeks(at(50)) == {}
+    assert it.commit_due(at(50))
+    assert end(it, {}, 50)
+    assert it.progress() == {TPS[0]: 1}
+    it.committed(at(50))
+    assert (status(it, TPS[0]).next_offset, status(it, TPS[0]).records, status(it, TPS[0]).error) == (1, 1, None)
+
+
+def test_records_that_the_source_has_deleted_are_reported_and_the_others_copied() -> None:
+    it = shard({TPS[0]: 10})
+    it.assign(ONE, {})
+    it.take_seeks(at(0))
+    send(it, TPS[0], 25)
+    assert end(it, {TPS[0]: [None]})
+    it.committed(at(0))
+    shown = status(it, TPS[0])
+    assert (shown.next_offset, shown.lost) == (26, 15)
+    assert shown.error == "offsets 10 to 24 were deleted in the source before they were copied"
+
+
+def test_a_source_that_begins_anew_is_followed_and_reported() -> None:
+    it = shard({TPS[0]: 10})
+    it.assign(ONE, {})
+    it.take_seeks(at(0))
+    send(it, TPS[0], 0)
+    assert end(it, {TPS[0]: [None]})
+    assert it.progress() == {TPS[0]: 1}
+    it.committed(at(0))
+    assert "at offset 0, before 10" in str(status(it, TPS[0]).error)
+
+
+def test_a_partition_without_a_place_in_the_target_waits_until_there_is_one() -> None:
+    it = shard({TPS[0]: 4})
+    it.assign(ONE, {TPS[0]: "the target has no topic 'A.t'"})
+    assert it.paused(at(0)) == {TPS[0]}
+    assert it.take_seeks(at(0)) == {}
+    assert not it.fetched(TPS[0], 4)
+    assert status(it, TPS[0]).error == "the target has no topic 'A.t'"
+    assert not it.assign(ONE, {})
+    assert it.take_seeks(at(0)) == {TPS[0]: 4}
+    assert status(it, TPS[0]).error is None
+
+
+def test_an_error_of_the_source_is_shown_at_its_partition_until_it_is_read_again() -> None:
+    it = shard()
+    it.assign(TARGETS, {})
+    it.source_failed(KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "t-1: denied"))
+    assert [status(it, tp).error for tp in TPS] == [None, "t-1: denied", None]
+    send(it, TPS[1], 0)
+    assert status(it, TPS[1]).error is None
+
+
+def test_a_partition_that_comes_back_goes_on_where_it_was() -> None:
+    it = shard()
+    it.assign(TARGETS, {})
+    send(it, TPS[0], 3)
+    assert end(it, {TPS[0]: [None]})
+    it.committed(at(0))
+    assert it.assign({}, {})
+    assert it.assign(ONE, {})
+    assert it.take_seeks(at(0)) == {TPS[0]: 4}
+
+
+class World:
+    """A source of which each partition has this many batches, and a target with transactions."""
+
+    def __init__(self, count: int, *, exactly_once: bool) -> None:
+        self.exactly_once = exactly_once
+        self.source = {tp: [batch(3 * number, 2) for number in range(count)] for tp in TPS}
+        self.target: dict[TopicPartition, list[int]] = {tp: [] for tp in TPS}
+        self.progress: dict[TopicPartition, int] = {}
+        self.open: list[tuple[TopicPartition, int]] = []
+        """What a transaction contains."""
+        self.ms = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """A new owner: a transaction of the former one is aborted."""
+        self.open = []
+        self.shard = shard(self.progress, exactly_once=self.exactly_once)
+        self.shard.assign(TARGETS, {})
+        self.position = dict.fromkeys(TPS, 0)
+        self.sent: dict[TopicPartition, list[int]] = {}
+
+    def read(self, tp: TopicPartition, count: int, refused_at: int) -> None:
+        self.position |= self.shard.take_seeks(at(self.ms))
+        start = self.position[tp]
+        batches = [each for each in self.source[tp] if each.next_offset > start][:count]
+        if tp in self.shard.paused(at(self.ms)) or not batches:
+            return
+        self.position[tp] = batches[-1].next_offset + 1  # a marker follows each batch
+        if not self.shard.fetched(tp, start):
+            return
+        for number, each in enumerate(batches):
+            if number == refused_at:
+                self.shard.stopped_at(tp, REFUSED, at(self.ms))
+                return
+            self.sent.setdefault(tp, []).append(each.first_offset)
+            if not self.shard.sent(tp, each, at(self.ms)):
+                return
+        self.shard.passed(tp, self.position[tp], None, at(self.ms))
+
+    def commit(self, failed_at: int, fails: bool) -> None:
+        errors: dict[TopicPartition, list[KafkaError | None]] = {}
+        arrived = []
+        for tp, offsets in self.sent.items():
+            errors[tp] = [REFUSED if number == failed_at else None for number in range(len(offsets))]
+            arrived += [(tp, each) for each, error in zip(offsets, errors[tp], strict=True) if error is None]
+        self.sent = {}
+        goes_on = self.shard.ended(errors, at(self.ms))
+        if not self.exactly_once or (goes_on and not fails):
+            for tp, offset in arrived:
+                self.target[tp].append(offset)
+        if not goes_on:
+            self.shard.undone(None, at(self.ms))
+        elif not fails:
+            self.progress |= self.shard.progress()
+            self.shard.committed(at(self.ms))
+        elif self.exactly_once:
+            self.shard.undone(REFUSED, at(self.ms))
+        else:
+            self.shard.not_committed(REFUSED, at(self.ms))
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("read"), st.integers(0, 2), st.integers(1, 4), st.integers(0, 8)),
+        st.tuples(st.just("commit"), st.integers(0, 6), st.booleans(), st.just(0)),
+        st.tuples(st.just("wait"), st.integers(0, 200), st.just(0), st.just(0)),
+        st.tuples(st.just("crash"), st.just(0), st.just(0), st.just(0)),
+    ),
+    max_size=40,
+)
+
+
+@MODES
+@settings(max_examples=by_form(150, long=5_000), deadline=None)
+@given(steps=STEPS)
+def test_the_target_has_all_records_in_order_whatever_fails(
+    exactly_once: bool, steps: list[tuple[str, int, int, int]]
+) -> None:
+    world = World(8, exactly_once=exactly_once)
+    for kind, first, second, third in steps:
+        if kind == "read":
+            world.read(TPS[first], second, third)
+        elif kind == "commit":
+            world.commit(first, bool(second))
+        elif kind == "wait":
+            world.ms += first
+        else:
+            world.begin()
+        for tp in TPS:
+            committed = world.progress.get(tp, 0)
+            wanted = [each.first_offset for each in world.source[tp] if each.next_offset <= committed]
+            assert set(wanted) <= set(world.target[tp])
+            if exactly_once:
+                assert world.target[tp] == wanted
+    for _ in range(20):
+        world.ms += 100_000
+        for tp in TPS:
+            world.read(tp, 8, -1)
+        world.commit(-1, False)
+    for tp in TPS:
+        wanted = [each.first_offset for each in world.source[tp]]
+        assert (world.target[tp] if exactly_once else sorted(set(world.target[tp]))) == wanted
