@@ -109,7 +109,7 @@ def _measure(arguments: argparse.Namespace) -> list[Figure]:
         if only in (None, "local"):
             figures += local.measure(cluster, runs, megabytes)
         if only in (None, "spark"):
-            figures += spark.measure(servers, runs)
+            figures += spark.measure(servers, runs, Path(folder))
         figures.append(figure("memory of the broker after all this (RssAnon)", "MB", [anonymous_megabytes(pid)]))
     return figures
 

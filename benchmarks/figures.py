@@ -76,11 +76,12 @@ def progress(text: str) -> None:
 
 
 def show(figures: list[Figure]) -> None:
-    print(f"\n{'path':48} {'median':>10} {'min':>8} {'max':>8}  {'unit':10} {'solid':>6} {'aim':>6}  verdict")
+    width = max(len(figure.path) for figure in figures)
+    print(f"\n{'path':{width}} {'median':>10} {'min':>8} {'max':>8}  {'unit':10} {'solid':>6} {'aim':>6}  verdict")
     for figure in figures:
         budget = f"{figure.solid or '':>6} {figure.aim or '':>6}"
         spread = f"{figure.median:10.3f} {min(figure.runs):8.3f} {max(figure.runs):8.3f}"
-        print(f"{figure.path:48} {spread}  {figure.unit:10} {budget}  {figure.verdict()}")
+        print(f"{figure.path:{width}} {spread}  {figure.unit:10} {budget}  {figure.verdict()}")
 
 
 def write(figures: list[Figure], arguments: dict[str, object]) -> None:

@@ -86,7 +86,7 @@ class KafkaCleaner:
 @contextmanager
 def kafka_cleaner(path: Path, logs: Mapping[str, Path], runs: int) -> Iterator[KafkaCleaner | None]:
     """A Kafka that can clean each of the logs that many times, after once to let it compile; None without Kafka."""
-    if not (ROOT / ".kafka").is_dir() or shutil.which("java") is None:
+    if not any(ROOT.glob(".kafka/[0-9]*/classpath")) or shutil.which("java") is None:
         progress("compaction: not compared with Apache Kafka, which script/kafka brings")
         yield None
         return
