@@ -70,7 +70,14 @@ def _filled(path: Path) -> Log:
 
 def _load(log: Log) -> float:
     partition: Any = SimpleNamespace(log=log, leader_epoch=EPOCH)
-    shard = GroupShard(partition, limits=lambda: LIMITS, new_id=lambda: "", on_append=lambda tp, size: None)
+    shard = GroupShard(
+        partition,
+        limits=lambda: LIMITS,
+        consumer_settings=lambda: consumer_group_settings(broker_configs({})),
+        topics=ImageTopics(MetadataImage),
+        new_id=lambda: "",
+        on_append=lambda tp, size: None,
+    )
     begun = time.process_time()
     while shard.load_some():
         pass

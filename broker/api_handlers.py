@@ -9,6 +9,8 @@ from raylog.broker.handlers import (
     add_partitions_to_txn,
     alter_configs,
     alter_replica_log_dirs,
+    consumer_group_describe,
+    consumer_group_heartbeat,
     delete_groups,
     delete_records,
     describe_acls,
@@ -104,6 +106,8 @@ HANDLERS: Final[dict[int, Handler]] = {
     registry.UPDATE_FEATURES: forwarded.handle,
     registry.DESCRIBE_TRANSACTIONS: describe_transactions.handle,
     registry.LIST_TRANSACTIONS: list_transactions.handle,
+    registry.CONSUMER_GROUP_HEARTBEAT: consumer_group_heartbeat.handle,
+    registry.CONSUMER_GROUP_DESCRIBE: consumer_group_describe.handle,
     registry.LIST_CONFIG_RESOURCES: list_config_resources.handle,
     registry.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions.handle,
 }

@@ -38,6 +38,7 @@ from raylog.core.config import Configs
 from raylog.core.coordinator_partition import coordinator_partition
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, TopicPartition
+from raylog.groupcoord.consumer.topics import ImageTopics
 from raylog.groupcoord.shards import OFFSETS_TOPIC, GroupShards
 from raylog.logstore.disk import Disk
 from raylog.logstore.log_dir import Jobs, run_in_order
@@ -51,7 +52,9 @@ from raylog.metadata.records import (
     ClientQuotaSet,
     LeaderChanged,
     MetadataRecord,
+    PartitionCreated,
     ReplicasChanged,
+    TopicCreated,
     TopicDeleted,
 )
 from raylog.metadata.topic_names import INTERNAL_TOPICS
@@ -170,7 +173,13 @@ class Broker(Node):
             principal_of=lambda user: self._local_users.principal_of(user) or ANONYMOUS,
             is_limited=lambda client: self.image.client_quotas.may_limit(CONSUMER_BYTE_RATE, client.principal.name),
         )
-        self.groups = GroupShards(self, limits=lambda: self.settings.groups, new_id=lambda: str(new_id()))
+        self.groups = GroupShards(
+            self,
+            limits=lambda: self.settings.groups,
+            consumer_settings=lambda: self.settings.consumer_groups,
+            topics=ImageTopics(lambda: self.image),
+            new_id=lambda: str(new_id()),
+        )
         self.table = PartitionTable(
             disk,
             log_paths,
@@ -487,7 +496,10 @@ class Broker(Node):
                     self.on_keys_set()
             case ClientQuotaSet() | ClientQuotaRemoved() if self._following:
                 self._quotas_changed()
+            case TopicCreated() | PartitionCreated():
+                self.groups.topics_changed()
             case TopicDeleted() if self._following:
+                self.groups.topics_changed()
                 self.groups.topic_deleted(self.image.deleted_topics[record.topic_id], now)
 
     def _configs_changed(self) -> None:

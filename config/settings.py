@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from raylog.config.compaction import CleanerSettings, cleaner_settings
+from raylog.config.consumer_groups import ConsumerGroupSettings, consumer_group_settings
 from raylog.config.groups import GroupLimits, OffsetSettings, group_limits, offset_settings
 from raylog.config.internal_topics import InternalTopic, offsets_topic, transaction_topic
 from raylog.config.log import LogDirSettings, log_dir_settings
@@ -29,6 +30,7 @@ class BrokerSettings:
     replication: ReplicationSettings
     replica_fetch: FetchLimits
     groups: GroupLimits
+    consumer_groups: ConsumerGroupSettings
     offsets: OffsetSettings
     transactions: TransactionSettings
     offsets_topic: InternalTopic
@@ -48,6 +50,7 @@ def broker_settings(configs: Configs) -> BrokerSettings:
         replication=replication_settings(configs),
         replica_fetch=fetch_limits(configs),
         groups=group_limits(configs),
+        consumer_groups=consumer_group_settings(configs),
         offsets=offset_settings(configs),
         transactions=transaction_settings(configs),
         offsets_topic=offsets_topic(configs),

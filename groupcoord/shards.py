@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
+from raylog.config.consumer_groups import ConsumerGroupSettings
 from raylog.config.groups import GroupLimits
 from raylog.coordination.shards import Coordinated, Coordinates, CoordinatorShards, ShardLog
 from raylog.core.clock import Now
@@ -16,13 +17,17 @@ from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import ProducerIdentity, TopicPartition
 from raylog.groupcoord import records
 from raylog.groupcoord.classic.groups import ClassicGroups
-from raylog.groupcoord.expiration import expired
+from raylog.groupcoord.consumer.groups import JOINING, Answer, ConsumerGroups, Heartbeat, MayDescribe
+from raylog.groupcoord.consumer.records import ConsumerRecord
+from raylog.groupcoord.consumer.topics import Topics
+from raylog.groupcoord.expiration import expired, expired_of_consumer_group
 from raylog.groupcoord.offsets import Commit, GroupOffsets
 from raylog.groupcoord.records import (
     GroupCommitted,
     GroupDeleted,
     GroupRecord,
     OffsetCommitted,
+    OffsetDeleted,
     OffsetPending,
     TransactionEnded,
 )
@@ -46,12 +51,17 @@ class GroupShard:
         partition: Partition,
         *,
         limits: Callable[[], GroupLimits],
+        consumer_settings: Callable[[], ConsumerGroupSettings],
+        topics: Topics,
         new_id: Callable[[], str],
         on_append: Callable[[TopicPartition, int], None],
     ) -> None:
         self.leader_epoch = partition.leader_epoch
         self.offsets = GroupOffsets()
         self.classic = ClassicGroups(limits, append=self.append, new_id=new_id)
+        self.consumer = ConsumerGroups(
+            consumer_settings, append=self._append_of_consumer_group, new_id=new_id, topics=topics
+        )
         self._log: ShardLog[GroupRecord] = ShardLog(
             partition, encode=_encode, decode=_decode, replay=self.replay, on_append=on_append
         )
@@ -61,13 +71,57 @@ class GroupShard:
     def loaded(self, now: Now) -> None:
         """The log is replayed: start the sessions."""
         self.classic.loaded(now)
+        self.consumer.loaded(now)
 
     def group_ids(self) -> set[str]:
-        return self.offsets.groups() | self.classic.groups.keys()
+        return self.offsets.groups() | self.classic.groups.keys() | self.consumer.groups.keys()
 
     def has(self, group_id: str) -> bool:
         """Whether the group exists."""
-        return group_id in self.classic.groups or self.offsets.has(group_id)
+        return group_id in self.classic.groups or group_id in self.consumer.groups or self.offsets.has(group_id)
+
+    def heartbeat(self, request: Heartbeat, now: Now, *, may_describe: MayDescribe) -> Answer:
+        """A heartbeat of a member of a consumer group. Raises KafkaError; GROUP_ID_NOT_FOUND for a classic group.
+
+        A classic group without members becomes a consumer group.
+        """
+        group_id = request.group_id
+        classic = self.classic.groups.get(group_id)
+        if classic is not None and not (classic.is_unused and request.member_epoch == JOINING):
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+        return self.consumer.heartbeat(request, now, may_describe=may_describe)
+
+    def prepare_classic(self, group_id: str, now: Now) -> None:
+        """Before a member joins a classic group: a consumer group without members is deleted, but for its offsets.
+
+        Raises KafkaError: INCONSISTENT_GROUP_PROTOCOL if the group has members, or the error of the append.
+        """
+        group = self.consumer.groups.get(group_id)
+        if group is None:
+            return
+        if group.members:
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        self.append(self.consumer.tombstones(group_id), now)
+
+    def check_commit(
+        self, group_id: str, epoch: int, member_id: str, instance_id: str | None, now: Now, *, in_transaction: bool
+    ) -> None:
+        """Check that the member may commit offsets in this generation or member epoch. Raises KafkaError."""
+        if group_id in self.consumer.groups:
+            self.consumer.check_commit(group_id, epoch, member_id, in_transaction=in_transaction)
+        else:
+            self.classic.check_commit(group_id, epoch, member_id, instance_id, now, in_transaction=in_transaction)
+
+    def is_subscribed(self, group_id: str, topic: str) -> bool:
+        """Whether members of the group subscribe to the topic."""
+        return self.classic.is_subscribed(group_id, topic) or self.consumer.is_subscribed(group_id, topic)
+
+    def _append_of_consumer_group(self, decided: Sequence[ConsumerRecord], now: Now) -> None:
+        """The classic group that has become a consumer group is deleted in the same batch."""
+        replaced = [
+            GroupDeleted(group_id) for group_id in {each.group for each in decided} & self.classic.groups.keys()
+        ]
+        self.append([*replaced, *decided], now)
 
     def append(self, group_records: Sequence[GroupRecord], now: Now) -> None:
         """Append and replay the records. Raises KafkaError with the client's error code; nothing changes then."""
@@ -88,36 +142,66 @@ class GroupShard:
         """Delete the group. Raises KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, or the error of the append."""
         if not self.has(group_id):
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
-        self.classic.check_delete(group_id)
-        self.forget([*self.offsets.delete(group_id), GroupDeleted(group_id)], now)
+        gone: list[GroupRecord] = [*self.offsets.delete(group_id)]
+        if group_id in self.consumer.groups:
+            self.consumer.check_delete(group_id)
+            gone += self.consumer.tombstones(group_id)
+        else:
+            self.classic.check_delete(group_id)
+            gone.append(GroupDeleted(group_id))
+        self.forget(gone, now)
 
     def expire(self, group_ids: Iterable[str], *, retention_ms: int, now: Now) -> None:
         """Delete expired offsets of these groups, and groups without members and offsets. Raises KafkaError."""
         forgotten: list[GroupRecord] = []
         for group_id in group_ids:
-            group = self.classic.groups.get(group_id)
+            group, consumer_group = self.classic.groups.get(group_id), self.consumer.groups.get(group_id)
             committed = self.offsets.committed(group_id)
-            gone = expired(group, committed, retention_ms=retention_ms, now_ms=now.wall_ms)
+            if consumer_group is not None:
+                gone = expired_of_consumer_group(
+                    consumer_group, committed, retention_ms=retention_ms, now_ms=now.wall_ms
+                )
+            else:
+                gone = expired(group, committed, retention_ms=retention_ms, now_ms=now.wall_ms)
             forgotten += self.offsets.delete(group_id, gone)
             stays = len(gone) < len(committed) or self.offsets.unstable(group_id)
             if group is not None and group.is_unused and not stays:
                 forgotten.append(GroupDeleted(group_id))
+            if consumer_group is not None and not consumer_group.members and not stays:
+                forgotten += self.consumer.tombstones(group_id)
         self.forget(forgotten, now)
 
     def replay(self, record: GroupRecord) -> None:
         """Apply a record of the log."""
         if isinstance(record, GroupCommitted | GroupDeleted):
             self.classic.replay(record)
-        else:
+        elif isinstance(record, OffsetCommitted | OffsetPending | TransactionEnded | OffsetDeleted):
             self.offsets.replay(record)
+        else:
+            self.consumer.replay(record)
 
 
 class GroupShards:
     """All shards of this node."""
 
-    def __init__(self, node: Coordinated, *, limits: Callable[[], GroupLimits], new_id: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        node: Coordinated,
+        *,
+        limits: Callable[[], GroupLimits],
+        consumer_settings: Callable[[], ConsumerGroupSettings],
+        topics: Topics,
+        new_id: Callable[[], str],
+    ) -> None:
         def make(partition: Partition) -> GroupShard:
-            return GroupShard(partition, limits=limits, new_id=new_id, on_append=node.partition_appended)
+            return GroupShard(
+                partition,
+                limits=limits,
+                consumer_settings=consumer_settings,
+                topics=topics,
+                new_id=new_id,
+                on_append=node.partition_appended,
+            )
 
         self._shards = CoordinatorShards(OFFSETS_TOPIC, node, make)
         self._add_steps = node.add_steps
@@ -149,7 +233,10 @@ class GroupShards:
         """Check that the group exists or may be created. Raises KafkaError: POLICY_VIOLATION, or as `shard`."""
         if self.shard(exchange, group).has(group):
             return
-        count = sum(max(len(shard.classic.groups), shard.offsets.group_count) for shard in self._shards.all())
+        count = sum(
+            max(len(shard.classic.groups) + len(shard.consumer.groups), shard.offsets.group_count)
+            for shard in self._shards.all()
+        )
         if count >= self._limits().groups_max:
             message = f"This broker has {count} groups and may not have more: max.groups.per.broker."
             raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
@@ -176,21 +263,22 @@ class GroupShards:
         group_instance_id: str | None,
         metadata_bytes_max: int,
         unknown_group: ErrorCode,
+        supports_member_epochs: bool = True,
         producer: ProducerIdentity | None = None,
     ) -> dict[TopicPartition, ErrorCode]:
         """Commit offsets, with `producer` as part of its transaction. Returns a code for each partition.
 
         Raises KafkaError if the group rejects the commit or the append fails; `unknown_group` for a generation of a
-        group that does not exist; POLICY_VIOLATION if it would be one group too many.
+        group that does not exist; POLICY_VIOLATION if it would be one group too many; UNSUPPORTED_VERSION for a member
+        of a consumer group whose request does not support member epochs.
         """
         self.check_room(exchange, group)
         shard, now = self.shard(exchange, group), exchange.now
         if generation_id >= 0 and not shard.has(group):
             raise KafkaError(unknown_group)
-        in_transaction = producer is not None
-        shard.classic.check_commit(
-            group, generation_id, member_id, group_instance_id, now, in_transaction=in_transaction
-        )
+        if generation_id >= 0 and not supports_member_epochs and group in shard.consumer.groups:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        shard.check_commit(group, generation_id, member_id, group_instance_id, now, in_transaction=producer is not None)
         outcome = shard.offsets.commit(group, commits, metadata_bytes_max=metadata_bytes_max, now_ms=now.wall_ms)
         try:
             if producer is None:
@@ -209,6 +297,11 @@ class GroupShards:
         """The committed offsets of the group: those of `partitions`, or all. Raises KafkaError."""
         offsets = self.shard(exchange, group).offsets
         return offsets.fetch_all(group) if partitions is None else offsets.fetch(group, partitions)
+
+    def topics_changed(self) -> None:
+        """A topic was created or deleted, or has more partitions."""
+        for shard in self._shards.loaded.values():
+            shard.consumer.topics_changed()
 
     def topic_deleted(self, topic: str, now: Now) -> None:
         """Delete all offsets of a deleted topic in the shards of this broker. Shards whose append fails keep them.
@@ -238,10 +331,15 @@ class GroupShards:
         self._deadline_known = False
         for shard in self._shards.loaded.values():
             shard.classic.tick(now)
+            shard.consumer.tick(now)
 
     def next_deadline_ms(self) -> int | None:
         if not self._deadline_known:
-            deadlines = (shard.classic.next_deadline_ms() for shard in self._shards.loaded.values())
+            deadlines = (
+                ms
+                for shard in self._shards.loaded.values()
+                for ms in (shard.classic.next_deadline_ms(), shard.consumer.next_deadline_ms())
+            )
             self._deadline_ms = min((ms for ms in deadlines if ms is not None), default=None)
             self._deadline_known = True
         return self._deadline_ms

@@ -10,6 +10,8 @@ Level 2 introduces FeatureLevelChanged.
 Level 3 introduces SCRAM credentials, client quotas and delegation tokens.
 Level 4 introduces passwords in the dynamic configuration of brokers, several log directories of a broker, and
 compaction.
+Level 5 introduces groups of the consumer protocol (KIP-848). Their records are in __consumer_offsets, and coordinators
+of earlier levels would not know the groups.
 """
 
 from __future__ import annotations
@@ -27,7 +29,12 @@ DIRECTORIES_LEVEL: Final = 4
 """From this level on a broker may have several log directories."""
 COMPACTION_LEVEL: Final = 4
 """From this level on all brokers compact logs, and internal topics have the cleanup policy compact."""
-LATEST_LEVEL: Final = 4
+CONSUMER_GROUPS_LEVEL: Final = 5
+"""From this level on coordinators serve groups of the consumer protocol."""
+LATEST_LEVEL: Final = 5
+GROUP_FEATURE: Final = "group.version"
+"""Kafka's name of the same: 0 is without, 1 with groups of the consumer protocol. It follows `raylog.metadata`."""
+GROUP_VERSION: Final = 1
 
 
 class LevelRange(NamedTuple):
@@ -62,13 +69,18 @@ def advertised_features(finalized_level: int, *, offset: int) -> AdvertisedFeatu
     if offset < 0:
         finalized: tuple[FinalizedFeatureKey, ...] = ()
     else:
-        finalized = (
-            FinalizedFeatureKey(
-                name=METADATA_FEATURE, max_version_level=finalized_level, min_version_level=finalized_level
-            ),
+        levels = {METADATA_FEATURE: finalized_level}
+        if finalized_level >= CONSUMER_GROUPS_LEVEL:
+            levels[GROUP_FEATURE] = GROUP_VERSION
+        finalized = tuple(
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in levels.items()
         )
-    supported = SupportedFeatureKey(name=METADATA_FEATURE, min_version=SUPPORTED.lowest, max_version=SUPPORTED.highest)
-    return AdvertisedFeatures((supported,), offset, finalized)
+    supported = (
+        SupportedFeatureKey(name=METADATA_FEATURE, min_version=SUPPORTED.lowest, max_version=SUPPORTED.highest),
+        SupportedFeatureKey(name=GROUP_FEATURE, min_version=0, max_version=GROUP_VERSION),
+    )
+    return AdvertisedFeatures(supported, offset, finalized)
 
 
 class UnsupportedLevel(InvariantViolation):

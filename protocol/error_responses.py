@@ -54,6 +54,7 @@ _ITEMS: Final[Mapping[int, Mapping[str, tuple[Items, ...]]]] = {
     },
     registry.FIND_COORDINATOR: {"coordinators": (Items("coordinator_keys", "key", {"node_id": -1, "port": -1}),)},
     registry.LEAVE_GROUP: {"members": (Items("members"),)},
+    registry.CONSUMER_GROUP_DESCRIBE: {"groups": (Items("group_ids", "group_id"),)},
     registry.DESCRIBE_GROUPS: {"groups": (Items("groups", "group_id"),)},
     registry.CREATE_TOPICS: {"topics": (Items("topics", preset={"num_partitions": -1, "replication_factor": -1}),)},
     registry.DELETE_TOPICS: {"responses": (Items("topic_names", "name"), Items("topics"))},

@@ -26,6 +26,8 @@ from raylog.protocol.messages import (
     begin_quorum_epoch,
     broker_heartbeat,
     broker_registration,
+    consumer_group_describe,
+    consumer_group_heartbeat,
     create_acls,
     create_delegation_token,
     create_partitions,
@@ -176,6 +178,8 @@ DESCRIBE_PRODUCERS: Final = 61
 BROKER_REGISTRATION: Final = 62
 BROKER_HEARTBEAT: Final = 63
 ALLOCATE_PRODUCER_IDS: Final = 67
+CONSUMER_GROUP_HEARTBEAT: Final = 68
+CONSUMER_GROUP_DESCRIBE: Final = 69
 ALTER_PARTITION: Final = 56
 ASSIGN_REPLICAS_TO_DIRS: Final = 73
 UNREGISTER_BROKER: Final = 64
@@ -261,6 +265,8 @@ APIS: Final = (
     served(UNREGISTER_BROKER,       "UnregisterBroker",     0,  0, 0,    0, unregister_broker),
     served(DESCRIBE_TRANSACTIONS,   "DescribeTransactions", 0,  0, 0,    0, describe_transactions),
     served(LIST_TRANSACTIONS,       "ListTransactions",     0,  1, 0,    0, list_transactions),
+    served(CONSUMER_GROUP_HEARTBEAT, "ConsumerGroupHeartbeat", 0, 1, 0, 0, consumer_group_heartbeat),
+    served(CONSUMER_GROUP_DESCRIBE, "ConsumerGroupDescribe", 0, 1, 0, 0, consumer_group_describe),
     served(LIST_CONFIG_RESOURCES,   "ListConfigResources",  0,  1, 0,    0, list_config_resources),
     served(DESCRIBE_TOPIC_PARTITIONS, "DescribeTopicPartitions", 0, 0, 0, 0, describe_topic_partitions),
 )

@@ -60,6 +60,16 @@ MESSAGES: tuple[tuple[str, str, str], ...] = (
     ),
     ("describe_groups", "Requests the state and the members of groups.", "One description for each group."),
     ("list_groups", "Lists groups, filtered by state and type.", "The groups that this broker coordinates."),
+    (
+        "consumer_group_heartbeat",
+        "Joins, remains in or leaves a group whose coordinator assigns the partitions; null: as before.",
+        "The member's epoch, and its assignment if it has changed.",
+    ),
+    (
+        "consumer_group_describe",
+        "Requests the state and the members of such groups.",
+        "One description for each group.",
+    ),
     ("delete_groups", "Deletes groups and their committed offsets.", "The result for each group."),
     ("offset_delete", "Deletes committed offsets of a group.", "The result for each partition."),
     ("find_coordinator", "Looks up the coordinators of groups or transactional ids.", "The coordinator of each key."),

@@ -26,6 +26,7 @@ def handle(broker: BrokerServices, exchange: Exchange, request: JoinGroupRequest
         broker.authorization.check(exchange, Operation.READ, Resource.group(request.group_id))
         classic = broker.groups.classic(exchange, request.group_id)
         broker.groups.check_room(exchange, request.group_id)
+        broker.groups.shard(exchange, request.group_id).prepare_classic(request.group_id, exchange.now)
     except KafkaError as error:
         return _response(version, Joined(error.code, request.member_id))
     wanted = JoinRequest(

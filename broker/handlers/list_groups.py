@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from raylog.config.consumer_groups import CLASSIC, CONSUMER
 from raylog.core.errors import KafkaError
 from raylog.groupcoord.classic.group import GroupState
 from raylog.protocol.codec import EncodedElements
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from raylog.broker.services import BrokerServices
     from raylog.groupcoord.shards import GroupShard
     from raylog.transport.exchange import Exchange
-
-CLASSIC = "classic"
 
 
 STEP_GROUPS: Final = 1000
@@ -41,13 +40,13 @@ def _list(
     except KafkaError as error:
         return ListGroupsResponse(error_code=error.code)
     everything = broker.authorization.may(exchange, Operation.DESCRIBE, CLUSTER, logs_denial=False)
-    for shard in shards if not types or CLASSIC in types else ():
+    for shard in shards:
         for number, group_id in enumerate(sorted(shard.group_ids()), 1):
             if everything or broker.authorization.may(
                 exchange, Operation.DESCRIBE, Resource.group(group_id), logs_denial=False
             ):
                 group = _listed(shard, group_id)
-                if not states or group.group_state.lower() in states:
+                if (not states or group.group_state.lower() in states) and (not types or group.group_type in types):
                     groups.add(group)
             if number % STEP_GROUPS == 0:
                 yield
@@ -55,6 +54,11 @@ def _list(
 
 
 def _listed(shard: GroupShard, group_id: str) -> ListedGroup:
+    consumer_group = shard.consumer.groups.get(group_id)
+    if consumer_group is not None:
+        return ListedGroup(
+            group_id=group_id, protocol_type=CONSUMER, group_state=consumer_group.state, group_type=CONSUMER
+        )
     group = shard.classic.groups.get(group_id)
     if group is None:  # it has committed offsets, but never had a member
         return ListedGroup(group_id=group_id, group_state=GroupState.EMPTY.value, group_type=CLASSIC)

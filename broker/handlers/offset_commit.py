@@ -1,8 +1,8 @@
 """OffsetCommit (key 8), v2-10: store a group's offsets durably in __consumer_offsets.
 
-v5 no retention time; v6 leader epochs; v7 static members; v8 flexible; v9 GROUP_ID_NOT_FOUND; v10 topic ids.
-A member commits with the group's generation; a consumer that assigns its own partitions commits without one, as long
-as the group has no members. Requires READ on the group and on each topic.
+v5 no retention time; v6 leader epochs; v7 static members; v8 flexible; v9 member epochs (KIP-848),
+GROUP_ID_NOT_FOUND; v10 topic ids. A member commits with the group's generation, or with its member epoch; a consumer
+that assigns its own partitions commits without one, as long as the group has no members. Requires READ on the group and on each topic.
 """
 
 from __future__ import annotations
@@ -77,6 +77,7 @@ def _commit(
             member_id=request.member_id,
             group_instance_id=request.group_instance_id,
             metadata_bytes_max=broker.settings.offsets.metadata_bytes_max,
+            supports_member_epochs=exchange.api_version >= 9,
             unknown_group=(ErrorCode.GROUP_ID_NOT_FOUND if exchange.api_version >= 9 else ErrorCode.ILLEGAL_GENERATION),
         )
     except KafkaError as error:

@@ -64,6 +64,6 @@ def _code(
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if broker.image.partition(tp) is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if shard.classic.is_subscribed(group_id, tp.topic):
+    if shard.is_subscribed(group_id, tp.topic):
         return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
     return ErrorCode.NONE

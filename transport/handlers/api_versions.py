@@ -31,7 +31,9 @@ def handle(node: Server, exchange: Exchange, request: ApiVersionsRequest) -> Api
     features = node.features()
     return ApiVersionsResponse(
         api_keys=_served(node, exchange.connection),
-        supported_features=features.supported,
+        supported_features=tuple(
+            feature for feature in features.supported if feature.min_version > 0 or exchange.api_version >= 4
+        ),
         finalized_features_epoch=features.finalized_epoch,
         finalized_features=features.finalized,
     )

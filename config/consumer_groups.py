@@ -1,0 +1,131 @@
+"""Groups of the consumer protocol (KIP-848): the broker's keys, and the settings that are made from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from raylog.core.config import INT_MAX, Check, ConfigKey, Configs, ConfigType, at_least, one_of
+
+CLASSIC: Final = "classic"
+CONSUMER: Final = "consumer"
+ASSIGNOR_NAMES: Final = ("uniform", "range")
+
+
+def _some_of(*allowed: str, required: str = "") -> Check:
+    def check(names: tuple[str, ...]) -> str | None:
+        if not names or len(set(names)) < len(names) or not set(names).issubset(allowed):
+            return f"must be a list of {', '.join(allowed)}, each at most once"
+        return f"must contain {required}" if required and required not in names else None
+
+    return check
+
+
+GROUP_COORDINATOR_REBALANCE_PROTOCOLS: ConfigKey[tuple[str, ...]] = ConfigKey(
+    "group.coordinator.rebalance.protocols",
+    ConfigType.LIST,
+    (CLASSIC, CONSUMER),
+    "The protocols of groups that the coordinator serves: classic, whose members assign the partitions, and consumer,"
+    " whose coordinator does (KIP-848). Without consumer, ConsumerGroupHeartbeat fails with UNSUPPORTED_VERSION.",
+    _some_of(CLASSIC, CONSUMER, required=CLASSIC),
+)
+GROUP_CONSUMER_SESSION_TIMEOUT_MS: ConfigKey[int] = ConfigKey(
+    "group.consumer.session.timeout.ms",
+    ConfigType.INT,
+    45_000,
+    "Session timeout of the members of consumer groups, in milliseconds. A member without a heartbeat for this long is"
+    " removed.",
+    at_least(1),
+)
+GROUP_CONSUMER_MIN_SESSION_TIMEOUT_MS: ConfigKey[int] = ConfigKey(
+    "group.consumer.min.session.timeout.ms",
+    ConfigType.INT,
+    45_000,
+    "Least value of group.consumer.session.timeout.ms, in milliseconds.",
+    at_least(1),
+)
+GROUP_CONSUMER_MAX_SESSION_TIMEOUT_MS: ConfigKey[int] = ConfigKey(
+    "group.consumer.max.session.timeout.ms",
+    ConfigType.INT,
+    60_000,
+    "Greatest value of group.consumer.session.timeout.ms, in milliseconds.",
+    at_least(1),
+)
+GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS: ConfigKey[int] = ConfigKey(
+    "group.consumer.heartbeat.interval.ms",
+    ConfigType.INT,
+    5000,
+    "How often the members of consumer groups send heartbeats, in milliseconds. It must be less than"
+    " group.consumer.session.timeout.ms.",
+    at_least(1),
+)
+GROUP_CONSUMER_MIN_HEARTBEAT_INTERVAL_MS: ConfigKey[int] = ConfigKey(
+    "group.consumer.min.heartbeat.interval.ms",
+    ConfigType.INT,
+    5000,
+    "Least value of group.consumer.heartbeat.interval.ms, in milliseconds.",
+    at_least(1),
+)
+GROUP_CONSUMER_MAX_HEARTBEAT_INTERVAL_MS: ConfigKey[int] = ConfigKey(
+    "group.consumer.max.heartbeat.interval.ms",
+    ConfigType.INT,
+    15_000,
+    "Greatest value of group.consumer.heartbeat.interval.ms, in milliseconds.",
+    at_least(1),
+)
+GROUP_CONSUMER_MAX_SIZE: ConfigKey[int] = ConfigKey(
+    "group.consumer.max.size",
+    ConfigType.INT,
+    INT_MAX,
+    "Largest number of members in a consumer group. Further members are rejected with GROUP_MAX_SIZE_REACHED.",
+    at_least(1),
+)
+GROUP_CONSUMER_ASSIGNORS: ConfigKey[tuple[str, ...]] = ConfigKey(
+    "group.consumer.assignors",
+    ConfigType.LIST,
+    ASSIGNOR_NAMES,
+    "The assignors that members of consumer groups may choose: uniform and range. The first one is used by groups whose"
+    " members choose none. Classes are not supported.",
+    _some_of(*ASSIGNOR_NAMES),
+)
+GROUP_CONSUMER_REGEX_REFRESH_INTERVAL_MS: ConfigKey[int] = ConfigKey(
+    "group.consumer.regex.refresh.interval.ms",
+    ConfigType.INT,
+    600_000,
+    "How often the topics of a regular expression are looked up again because permissions may have changed, in"
+    " milliseconds. A new or deleted topic is found within 10 seconds.",
+    at_least(10_000),
+)
+GROUP_CONSUMER_MIGRATION_POLICY: ConfigKey[str] = ConfigKey(
+    "group.consumer.migration.policy",
+    ConfigType.STRING,
+    "disabled",
+    "Whether groups with members change between the classic and the consumer protocol. raylog supports disabled only,"
+    " where Kafka's default is bidirectional: a group changes its protocol while it has no members.",
+    one_of("disabled"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupSettings:
+    """Of groups of the consumer protocol."""
+
+    enabled: bool
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    members_max: int
+    """In one group."""
+    assignors: tuple[str, ...]
+    """Those that members may choose; the first is the default."""
+    regex_refresh_interval_ms: int
+
+
+def consumer_group_settings(configs: Configs) -> ConsumerGroupSettings:
+    return ConsumerGroupSettings(
+        enabled=CONSUMER in configs[GROUP_COORDINATOR_REBALANCE_PROTOCOLS],
+        session_timeout_ms=configs[GROUP_CONSUMER_SESSION_TIMEOUT_MS],
+        heartbeat_interval_ms=configs[GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS],
+        members_max=configs[GROUP_CONSUMER_MAX_SIZE],
+        assignors=configs[GROUP_CONSUMER_ASSIGNORS],
+        regex_refresh_interval_ms=configs[GROUP_CONSUMER_REGEX_REFRESH_INTERVAL_MS],
+    )

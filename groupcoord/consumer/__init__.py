@@ -1,0 +1,1 @@
+"""Groups whose coordinator assigns the partitions: ConsumerGroupHeartbeat (KIP-848)."""

@@ -1,0 +1,56 @@
+"""Deadlines by key: the sessions and revocations of many members."""
+
+from __future__ import annotations
+
+import heapq
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key")
+
+
+class Deadlines(Generic[Key]):
+    """A deadline that moves costs no more than a dictionary entry: it stays queued at its old time until then."""
+
+    def __init__(self) -> None:
+        self._due_ms: dict[Key, int] = {}
+        self._queue: list[tuple[int, int, Key]] = []
+        self._queued_ms: dict[Key, int] = {}
+        self._order = 0
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._due_ms
+
+    def set(self, key: Key, due_ms: int) -> None:
+        self._due_ms[key] = due_ms
+        if due_ms < self._queued_ms.get(key, due_ms + 1):
+            self._push(key, due_ms)
+
+    def discard(self, key: Key) -> None:
+        self._due_ms.pop(key, None)
+
+    def next_ms(self) -> int | None:
+        """When `expired` is to be called next: no later than the first deadline."""
+        return self._queue[0][0] if self._queue else None
+
+    def expired(self, now_ms: int) -> list[Key]:
+        """The keys whose deadline has passed, which are removed."""
+        keys = []
+        while self._queue and self._queue[0][0] <= now_ms:
+            queued_ms, _, key = heapq.heappop(self._queue)
+            if self._queued_ms.get(key) != queued_ms:
+                continue
+            del self._queued_ms[key]
+            due_ms = self._due_ms.get(key)
+            if due_ms is None:
+                continue
+            if due_ms <= now_ms:
+                del self._due_ms[key]
+                keys.append(key)
+            else:
+                self._push(key, due_ms)
+        return keys
+
+    def _push(self, key: Key, due_ms: int) -> None:
+        self._queued_ms[key] = due_ms
+        self._order += 1
+        heapq.heappush(self._queue, (due_ms, self._order, key))

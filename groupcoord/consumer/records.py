@@ -1,0 +1,334 @@
+"""The records of a consumer group in __consumer_offsets, in Kafka's own formats.
+
+A key is an int16 with the kind of the record, the group id and, for some kinds, a name: int16-prefixed UTF-8 strings.
+
+kind  name                 value
+3     -                    group epoch, hash of the metadata of the subscribed topics
+4     -                    partitions of the subscribed topics; Kafka 4.0 wrote it, raylog ignores it
+5     member id            client, subscription, rebalance timeout, assignor
+6     -                    epoch of the target assignment
+7     member id            the partitions that the member is to get
+8     member id            member epoch, state, partitions that it has and that it is to revoke
+16    regular expression   the topics that match it
+
+A value is an int16 with its version, 0, and a flexible structure (KIP-482). A null value is a tombstone.
+Source: Kafka's ConsumerGroup*Key.json and ConsumerGroup*Value.json (4.1).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, ClassVar, Final
+from uuid import UUID
+
+from raylog.core.errors import InvariantViolation, ProtocolViolation
+from raylog.protocol import codec
+from raylog.protocol.records.strings import pack_string, unpack_string
+from raylog.protocol.schema import Api, array, int8, int32, int64, message, string, uuid
+
+GROUP_EPOCH: Final = 3
+PARTITION_METADATA: Final = 4
+MEMBER: Final = 5
+TARGET_EPOCH: Final = 6
+MEMBER_TARGET: Final = 7
+MEMBER_ASSIGNMENT: Final = 8
+REGULAR_EXPRESSION: Final = 16
+KINDS: Final = frozenset({GROUP_EPOCH, MEMBER, TARGET_EPOCH, MEMBER_TARGET, MEMBER_ASSIGNMENT, REGULAR_EXPRESSION})
+_NAMED: Final = frozenset({MEMBER, MEMBER_TARGET, MEMBER_ASSIGNMENT, REGULAR_EXPRESSION})
+_VALUE_VERSION: Final = 0
+
+TopicIdPartition = tuple[UUID, int]
+Partitions = frozenset[TopicIdPartition]
+NO_PARTITIONS: Final[Partitions] = frozenset()
+
+
+class MemberState(IntEnum):
+    """How far a member has come to its target assignment, with the numbers of Kafka's log."""
+
+    STABLE = 0
+    """It has the target assignment of its epoch."""
+    UNREVOKED_PARTITIONS = 1
+    """It must revoke partitions before it gets the next epoch."""
+    UNRELEASED_PARTITIONS = 2
+    """It waits for partitions that their previous owners have not revoked yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupEpochBumped:
+    """Subscriptions or topics have changed: a new target assignment is needed."""
+
+    group: str
+    group_epoch: int
+    metadata_hash: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSubscribed:
+    """A member has joined, or has changed its subscription."""
+
+    group: str
+    member_id: str
+    instance_id: str | None
+    rack_id: str | None
+    client_id: str
+    client_host: str
+    topic_names: tuple[str, ...]
+    topic_regex: str | None
+    rebalance_timeout_ms: int
+    server_assignor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TargetDecided:
+    """The target assignments of all members are those of this epoch; follows the MemberTargeted records."""
+
+    group: str
+    assignment_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemberTargeted:
+    """The partitions that the member is to get have changed."""
+
+    group: str
+    member_id: str
+    partitions: Partitions
+
+
+@dataclass(frozen=True, slots=True)
+class MemberAssigned:
+    """The member's epoch, state or partitions have changed. It owns the partitions that it is to revoke as well."""
+
+    group: str
+    member_id: str
+    member_epoch: int
+    previous_epoch: int
+    state: MemberState
+    assigned: Partitions
+    revoking: Partitions
+
+
+@dataclass(frozen=True, slots=True)
+class RegexResolved:
+    """The topics that match a regular expression. `version` is the wall clock of the metadata they were found in."""
+
+    group: str
+    regex: str
+    topic_names: tuple[str, ...]
+    version: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerRecordDeleted:
+    """The tombstone of the record of this kind and name."""
+
+    group: str
+    kind: int
+    name: str = ""
+
+
+ConsumerRecord = (
+    GroupEpochBumped
+    | MemberSubscribed
+    | TargetDecided
+    | MemberTargeted
+    | MemberAssigned
+    | RegexResolved
+    | ConsumerRecordDeleted
+)
+
+
+# --- the values
+
+
+def _value(name: str) -> Api:
+    return Api(key=-1, name=name, lowest=0, highest=0, flexible_from=0)
+
+
+@message
+class _GroupEpoch:
+    api: ClassVar[Api] = _value("ConsumerGroupMetadataValue")
+    epoch: int = int32()
+    metadata_hash: int = int64(0, tag=0)
+
+
+@message
+class _Member:
+    api: ClassVar[Api] = _value("ConsumerGroupMemberMetadataValue")
+    instance_id: str | None = string(None, null_since=0)
+    rack_id: str | None = string(None, null_since=0)
+    client_id: str = string()
+    client_host: str = string()
+    subscribed_topic_names: tuple[str, ...] = array(string)
+    subscribed_topic_regex: str | None = string(None, null_since=0)
+    rebalance_timeout_ms: int = int32(-1)
+    server_assignor: str | None = string(None, null_since=0)
+
+
+@message
+class _TargetEpoch:
+    api: ClassVar[Api] = _value("ConsumerGroupTargetAssignmentMetadataValue")
+    assignment_epoch: int = int32()
+
+
+@message
+class _TopicPartitions:
+    topic_id: UUID = uuid()
+    partitions: tuple[int, ...] = array(int32)
+
+
+@message
+class _MemberTarget:
+    api: ClassVar[Api] = _value("ConsumerGroupTargetAssignmentMemberValue")
+    topic_partitions: tuple[_TopicPartitions, ...] = array(_TopicPartitions)
+
+
+@message
+class _MemberAssignment:
+    api: ClassVar[Api] = _value("ConsumerGroupCurrentMemberAssignmentValue")
+    member_epoch: int = int32()
+    previous_member_epoch: int = int32()
+    state: int = int8()
+    assigned_partitions: tuple[_TopicPartitions, ...] = array(_TopicPartitions)
+    partitions_pending_revocation: tuple[_TopicPartitions, ...] = array(_TopicPartitions)
+
+
+@message
+class _RegularExpression:
+    api: ClassVar[Api] = _value("ConsumerGroupRegularExpressionValue")
+    topics: tuple[str, ...] = array(string)
+    version: int = int64()
+    timestamp: int = int64()
+
+
+_VALUES: Final[dict[int, type[Any]]] = {
+    GROUP_EPOCH: _GroupEpoch,
+    MEMBER: _Member,
+    TARGET_EPOCH: _TargetEpoch,
+    MEMBER_TARGET: _MemberTarget,
+    MEMBER_ASSIGNMENT: _MemberAssignment,
+    REGULAR_EXPRESSION: _RegularExpression,
+}
+
+
+def encode(record: ConsumerRecord) -> tuple[bytes, bytes | None]:
+    """Key and value of the record."""
+    kind, name, value = _parts(record)
+    key = struct.pack(">h", kind) + pack_string(record.group)
+    if kind in _NAMED:
+        key += pack_string(name)
+    if value is None:
+        return key, None
+    return key, struct.pack(">h", _VALUE_VERSION) + codec.encode(value, _VALUE_VERSION)
+
+
+def decode(kind: int, key: bytes, value: bytes | None) -> ConsumerRecord:
+    """The record of a kind in KINDS. Raises InvariantViolation, struct.error, IndexError or UnicodeDecodeError."""
+    group, position = unpack_string(key, 2)
+    name = unpack_string(key, position)[0] if kind in _NAMED else ""
+    if value is None:
+        return ConsumerRecordDeleted(group, kind, name)
+    (version,) = struct.unpack_from(">h", value)
+    if version != _VALUE_VERSION:
+        raise InvariantViolation(f"record of kind {kind} of group {group!r}: value version {version} is unknown")
+    try:
+        return _record(group, name, codec.decode(_VALUES[kind], version, value, 2))
+    except (ProtocolViolation, ValueError) as error:
+        raise InvariantViolation(f"record of kind {kind} of group {group!r}: {error}") from error
+
+
+def _parts(record: ConsumerRecord) -> tuple[int, str, Any]:
+    match record:
+        case ConsumerRecordDeleted():
+            return record.kind, record.name, None
+        case GroupEpochBumped():
+            return GROUP_EPOCH, "", _GroupEpoch(epoch=record.group_epoch, metadata_hash=record.metadata_hash)
+        case MemberSubscribed():
+            member = _Member(
+                instance_id=record.instance_id,
+                rack_id=record.rack_id,
+                client_id=record.client_id,
+                client_host=record.client_host,
+                subscribed_topic_names=record.topic_names,
+                subscribed_topic_regex=record.topic_regex,
+                rebalance_timeout_ms=record.rebalance_timeout_ms,
+                server_assignor=record.server_assignor,
+            )
+            return MEMBER, record.member_id, member
+        case TargetDecided():
+            return TARGET_EPOCH, "", _TargetEpoch(assignment_epoch=record.assignment_epoch)
+        case MemberTargeted():
+            return MEMBER_TARGET, record.member_id, _MemberTarget(topic_partitions=_by_topic(record.partitions))
+        case MemberAssigned():
+            assignment = _MemberAssignment(
+                member_epoch=record.member_epoch,
+                previous_member_epoch=record.previous_epoch,
+                state=record.state,
+                assigned_partitions=_by_topic(record.assigned),
+                partitions_pending_revocation=_by_topic(record.revoking),
+            )
+            return MEMBER_ASSIGNMENT, record.member_id, assignment
+        case RegexResolved():
+            resolved = _RegularExpression(
+                topics=record.topic_names, version=record.version, timestamp=record.timestamp_ms
+            )
+            return REGULAR_EXPRESSION, record.regex, resolved
+
+
+def _record(group: str, name: str, value: object) -> ConsumerRecord:
+    match value:
+        case _GroupEpoch():
+            return GroupEpochBumped(group, value.epoch, value.metadata_hash)
+        case _Member():
+            return MemberSubscribed(
+                group,
+                name,
+                value.instance_id,
+                value.rack_id,
+                value.client_id,
+                value.client_host,
+                value.subscribed_topic_names,
+                value.subscribed_topic_regex,
+                value.rebalance_timeout_ms,
+                value.server_assignor,
+            )
+        case _TargetEpoch():
+            return TargetDecided(group, value.assignment_epoch)
+        case _MemberTarget():
+            return MemberTargeted(group, name, _partitions(value.topic_partitions))
+        case _MemberAssignment():
+            return MemberAssigned(
+                group,
+                name,
+                value.member_epoch,
+                value.previous_member_epoch,
+                MemberState(value.state),
+                _partitions(value.assigned_partitions),
+                _partitions(value.partitions_pending_revocation),
+            )
+        case _RegularExpression():
+            return RegexResolved(group, name, value.topics, value.version, value.timestamp)
+    raise InvariantViolation(f"no record has the value {value!r}")
+
+
+def numbers_by_topic(partitions: Iterable[TopicIdPartition]) -> dict[UUID, tuple[int, ...]]:
+    """The partition numbers of each topic, in order."""
+    numbers: dict[UUID, list[int]] = {}
+    for topic_id, number in partitions:
+        numbers.setdefault(topic_id, []).append(number)
+    return {topic_id: tuple(sorted(numbers[topic_id])) for topic_id in sorted(numbers, key=lambda each: each.int)}
+
+
+def _by_topic(partitions: Partitions) -> tuple[_TopicPartitions, ...]:
+    return tuple(
+        _TopicPartitions(topic_id=topic_id, partitions=numbers)
+        for topic_id, numbers in numbers_by_topic(partitions).items()
+    )
+
+
+def _partitions(topics: tuple[_TopicPartitions, ...]) -> Partitions:
+    return frozenset((topic.topic_id, number) for topic in topics for number in topic.partitions)
