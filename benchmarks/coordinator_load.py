@@ -9,18 +9,22 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from benchmarks.figures import Figure, figure, progress
+from raylog.config.consumer_groups import consumer_group_settings
 from raylog.config.groups import GroupLimits
+from raylog.config.table import broker_configs
 from raylog.coordination.event_log import EventLog
 from raylog.core.clock import Now
 from raylog.core.ids import LeaderEpoch, Offset, TopicPartition
 from raylog.core.outcome import Outcome
 from raylog.groupcoord import records
+from raylog.groupcoord.consumer.topics import ImageTopics
 from raylog.groupcoord.records import OffsetCommitted
 from raylog.groupcoord.shards import OFFSETS_TOPIC, GroupShard
 from raylog.logstore.cleaner import CleanerBuffers, clean
 from raylog.logstore.disk import RealDisk
 from raylog.logstore.log import Log
 from raylog.logstore.settings import LogSettings
+from raylog.metadata.image import MetadataImage
 from raylog.protocol.records.compaction import SECRET_BYTES
 
 COMMITS: Final = 1_000_000

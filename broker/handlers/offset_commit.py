@@ -2,7 +2,8 @@
 
 v5 no retention time; v6 leader epochs; v7 static members; v8 flexible; v9 member epochs (KIP-848),
 GROUP_ID_NOT_FOUND; v10 topic ids. A member commits with the group's generation, or with its member epoch; a consumer
-that assigns its own partitions commits without one, as long as the group has no members. Requires READ on the group and on each topic.
+that assigns its own partitions commits without one, as long as the group has no members. Requires READ on the group
+and on each topic.
 """
 
 from __future__ import annotations

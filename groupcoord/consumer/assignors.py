@@ -27,7 +27,7 @@ class Candidate:
 
 
 Topics = Sequence[tuple[UUID, int]]
-"""Id and number of partitions of each subscribed topic that exists, by name."""
+"""Id and number of partitions of topics that exist, by name."""
 Assignor = Callable[[Mapping[str, Candidate], Topics], dict[str, Partitions]]
 """Members and topics -> the partitions of each member. Each partition of a topic with subscribers goes to one."""
 
@@ -35,6 +35,8 @@ Assignor = Callable[[Mapping[str, Candidate], Topics], dict[str, Partitions]]
 def uniform(members: Mapping[str, Candidate], topics: Topics) -> dict[str, Partitions]:
     """Numbers of partitions that are as equal as the subscriptions permit; members keep what they can keep."""
     owned: dict[str, set[TopicIdPartition]] = {member_id: set() for member_id in sorted(members)}
+    subscribers = _subscribers(members, topics)
+    topics = [topic for topic in topics if subscribers[topic[0]]]
     subscriptions = {member.topic_ids for member in members.values()}
     limit = _Limit(members, topics) if len(subscriptions) == 1 else None
     owner_before = {partition: member_id for member_id in owned for partition in members[member_id].before}
@@ -51,9 +53,8 @@ def uniform(members: Mapping[str, Candidate], topics: Topics) -> dict[str, Parti
                 owned[owner].add(partition)
             else:
                 free.append(partition)
-    subscribers = _subscribers(members, topics)
     if limit is not None:
-        _fill(owned, free if any(subscriptions) else [])
+        _fill(owned, free)
     else:
         _fill_different(owned, free, subscribers)
         _balance(owned, subscribers)
@@ -122,9 +123,7 @@ def _fill_different(
 ) -> None:
     """Each free partition goes to the subscriber with the fewest, beginning with topics that have few subscribers."""
     for partition in sorted(free, key=lambda each: len(subscribers[each[0]])):
-        of_topic = subscribers[partition[0]]
-        if of_topic:
-            owned[min(of_topic, key=lambda member_id: len(owned[member_id]))].add(partition)
+        owned[min(subscribers[partition[0]], key=lambda member_id: len(owned[member_id]))].add(partition)
 
 
 def _balance(owned: dict[str, set[TopicIdPartition]], subscribers: Mapping[UUID, Sequence[str]]) -> None:

@@ -29,6 +29,8 @@ from raylog.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
 )
+from raylog.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from raylog.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from raylog.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from raylog.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from raylog.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -182,6 +184,13 @@ def of_cluster(request: Message) -> Callable[[str], Message]:
     return lambda name: request
 
 
+def consumer_heartbeat(group: str, topic: str) -> ConsumerGroupHeartbeatRequest:
+    """The first one of a member."""
+    return ConsumerGroupHeartbeatRequest(
+        group_id=group, member_id="m", rebalance_timeout_ms=1000, subscribed_topic_names=(topic,), topic_partitions=()
+    )
+
+
 @dataclass(frozen=True)
 class Required:
     """One right that a request asks for. `request` is given a topic, group or transactional id."""
@@ -270,6 +279,13 @@ ASKED: dict[int, list[Required]] = {
         )
     ],
     registry.DESCRIBE_GROUPS: [group_right(DESCRIBE, lambda name: DescribeGroupsRequest(groups=(name,)))],
+    registry.CONSUMER_GROUP_HEARTBEAT: [
+        topic_right(DESCRIBE, lambda name: consumer_heartbeat("g", name), beside=((READ, GROUP("g")),)),
+        group_right(READ, lambda name: consumer_heartbeat(name, "t"), beside=((DESCRIBE, TOPIC("t")),)),
+    ],
+    registry.CONSUMER_GROUP_DESCRIBE: [
+        group_right(DESCRIBE, lambda name: ConsumerGroupDescribeRequest(group_ids=(name,)))
+    ],
     registry.CREATE_TOPICS: [
         topic_right(
             CREATE,

@@ -45,6 +45,7 @@ def test_every_broker_shows_the_raised_level(cluster: DirectCluster, version: in
         shown = member.call(ApiVersionsRequest(client_software_name="test", client_software_version="1"), version=3)
         assert shown.finalized_features == (
             FinalizedFeatureKey(name=METADATA_FEATURE, max_version_level=LATEST_LEVEL, min_version_level=LATEST_LEVEL),
+            FinalizedFeatureKey(name="group.version", max_version_level=1, min_version_level=1),
         )
 
 

@@ -40,6 +40,34 @@ from raylog.security.password_cipher import PasswordCipher
             {"group.min.session.timeout.ms": 100, "group.max.session.timeout.ms": 50},
             "group.min.session.timeout.ms='100': must be at most group.max.session.timeout.ms, which is 50",
         ),
+        (
+            {"group.consumer.session.timeout.ms": 44_999},
+            (
+                "group.consumer.session.timeout.ms='44999': must be at least group.consumer.min.session.timeout.ms,"
+                " which is 45000"
+            ),
+        ),
+        (
+            {"group.consumer.session.timeout.ms": 60_001},
+            (
+                "group.consumer.session.timeout.ms='60001': must be at most group.consumer.max.session.timeout.ms,"
+                " which is 60000"
+            ),
+        ),
+        (
+            {"group.consumer.heartbeat.interval.ms": 4999},
+            (
+                "group.consumer.heartbeat.interval.ms='4999': must be at least"
+                " group.consumer.min.heartbeat.interval.ms, which is 5000"
+            ),
+        ),
+        (
+            {"group.consumer.max.heartbeat.interval.ms": 70_000, "group.consumer.heartbeat.interval.ms": 50_000},
+            (
+                "group.consumer.heartbeat.interval.ms='50000': must be at most group.consumer.session.timeout.ms,"
+                " which is 45000"
+            ),
+        ),
     ],
 )
 def test_the_key_that_is_set_is_named_with_the_other(given: dict[str, Any], message: str) -> None:

@@ -251,7 +251,14 @@ BY_OTHER_MEANS = {
     "sasl.enabled.mechanisms",  # there are settings of a mechanism, or none
     "security.protocol",  # there are settings of TLS and of a mechanism, or none
 }
-NOT_READ = READ_AS_ANOTHER_KEY | BY_OTHER_MEANS
+CHECKED_ONLY = {
+    "group.consumer.min.session.timeout.ms",  # these bound other keys
+    "group.consumer.max.session.timeout.ms",
+    "group.consumer.min.heartbeat.interval.ms",
+    "group.consumer.max.heartbeat.interval.ms",
+    "group.consumer.migration.policy",  # there is one policy
+}
+NOT_READ = READ_AS_ANOTHER_KEY | BY_OTHER_MEANS | CHECKED_ONLY
 READERS = ("actors", "broker", "client", "controller", "groupcoord", "logstore", "replication", "security", "transport")
 """The folders whose code is steered by keys."""
 

@@ -88,7 +88,7 @@ def test_older_values_of_kafka_are_read() -> None:
 
 
 def test_other_record_types_are_skipped_and_invalid_ones_refused() -> None:
-    assert records.decode(struct.pack(">hh1s", 3, 1, b"g"), b"something else") is None
+    assert records.decode(struct.pack(">hh1s", 4, 1, b"g"), b"something else") is None
     with pytest.raises(InvariantViolation):
         records.decode(struct.pack(">hh", 1, 500), b"")
 

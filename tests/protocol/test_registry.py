@@ -66,6 +66,8 @@ def test_the_version_ranges_are_those_that_stock_clients_need() -> None:
         "ListTransactions": (0, 1),
         "ListConfigResources": (0, 1),
         "UnregisterBroker": (0, 0),
+        "ConsumerGroupHeartbeat": (0, 1),
+        "ConsumerGroupDescribe": (0, 1),
         "DescribeTopicPartitions": (0, 0),
     }
     assert {spec.key: spec.lowest for spec in APIS if spec.lowest != spec.advertised_from} == {PRODUCE: 3}
@@ -80,7 +82,7 @@ def test_every_row_agrees_with_its_messages() -> None:
 
 def test_rows_are_found_by_key() -> None:
     assert [api_for(spec.key) for spec in APIS] == list(APIS)
-    assert api_for(68) is api_for(-1) is api_for(9999) is None
+    assert api_for(76) is api_for(-1) is api_for(9999) is None
     spec = api_for(API_VERSIONS)
     assert spec is not None
     assert [spec.serves(version) for version in (-1, 0, 4, 5)] == [False, True, True, False]
