@@ -46,8 +46,9 @@ class GroupMember:
         assignor: str = "range",
         instance: str | None = None,
         session_ms: int = SESSION_MS,
+        protocol: str = "classic",
     ) -> None:
-        """`topics` are names, or a regular expression."""
+        """`topics` are names, or a regular expression. With the protocol `consumer` the coordinator sets the times."""
         wanted = {
             "library": library,
             "bootstrap_servers": bootstrap_servers,
@@ -56,6 +57,7 @@ class GroupMember:
             "assignor": assignor,
             "instance": instance,
             "session_ms": session_ms,
+            "protocol": protocol,
         }
         command = [sys.executable, "-m", "tests.compat.group_member", json.dumps(wanted)]
         self._process = subprocess.Popen(
@@ -138,17 +140,23 @@ def _confluent(options: dict[str, Any], ended: threading.Event) -> None:
     settings: dict[str, Any] = {
         "bootstrap.servers": options["bootstrap_servers"],
         "group.id": options["group"],
-        "session.timeout.ms": options["session_ms"],
-        "heartbeat.interval.ms": HEARTBEAT_MS,
         "auto.offset.reset": "earliest",
         "auto.commit.interval.ms": COMMIT_MS,
-        "partition.assignment.strategy": options["assignor"],
         "topic.metadata.refresh.interval.ms": 1000,
     }
+    if options["protocol"] == "consumer":
+        settings |= {"group.protocol": "consumer", "group.remote.assignor": options["assignor"]}
+    else:
+        settings |= {
+            "session.timeout.ms": options["session_ms"],
+            "heartbeat.interval.ms": HEARTBEAT_MS,
+            "partition.assignment.strategy": options["assignor"],
+        }
     if options["instance"] is not None:
         settings["group.instance.id"] = options["instance"]
     consumer = Consumer(settings)
-    incremental = options["assignor"] == "cooperative-sticky"
+    by_coordinator = options["protocol"] == "consumer"
+    incremental = by_coordinator or options["assignor"] == "cooperative-sticky"
 
     def assigned(_: Consumer, partitions: list[Any]) -> None:
         before = consumer.assignment() if incremental else []
@@ -156,6 +164,8 @@ def _confluent(options: dict[str, Any], ended: threading.Event) -> None:
 
     def revoked(_: Consumer, partitions: list[Any]) -> None:
         _tell("revoked", _places(partitions))
+        if by_coordinator:  # nothing is assigned after a revocation if there is nothing new
+            _tell("assigned", _places(set(consumer.assignment()) - set(partitions)))
 
     topics = options["topics"]
     names = topics if isinstance(topics, list) else [f"^{topics}"]

@@ -1,0 +1,146 @@
+"""librdkafka's consumers with group.protocol=consumer share topics, and go on where the group has committed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupType, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from tests.compat.group_member import GroupMember, group_members, wait_until
+from tests.compat.test_groups import places, produce, values_read, wait_for_share, wait_for_values
+from tests.compat.topics import create_topic
+from tests.support.cluster_thread import RunningCluster, cluster_thread
+
+pytestmark = pytest.mark.compat
+
+LIBRARY = "confluent-kafka"
+ANSWER_SECONDS = 20.0
+PARTITIONS = 6
+CONFIG = {
+    "group.consumer.min.heartbeat.interval.ms": 100,
+    "group.consumer.heartbeat.interval.ms": 200,
+    "group.consumer.min.session.timeout.ms": 1000,
+    "group.consumer.session.timeout.ms": 3000,
+    "group.initial.rebalance.delay.ms": 0,
+    "offsets.topic.num.partitions": 3,
+}
+_NUMBERS = itertools.count()
+Start = Callable[..., GroupMember]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+    with cluster_thread(CONFIG, tmp_path_factory.mktemp("consumer-groups"), brokers=3) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def killed_clients_may_reset_their_connections(complaints: Any) -> Iterator[None]:
+    """Of a process that is killed the broker may hear nothing but a reset."""
+    yield
+    complaints.lines = [line for line in complaints.lines if "Connection reset" not in line]
+
+
+@pytest.fixture
+def topic(cluster: RunningCluster) -> str:
+    name = f"kept-{next(_NUMBERS)}"
+    create_topic(cluster.bootstrap_servers, name, partitions=PARTITIONS)
+    return name
+
+
+@pytest.fixture
+def start(bootstrap_servers: str) -> Iterator[Start]:
+    """Starts a member of a group with the consumer protocol: `start(group, topics)`."""
+    with group_members() as start_any:
+
+        def start_one(group: str, topics: list[str], *, assignor: str = "uniform", **more: Any) -> GroupMember:
+            return start_any(LIBRARY, bootstrap_servers, group, topics, assignor=assignor, protocol="consumer", **more)
+
+        yield start_one
+
+
+@pytest.mark.parametrize("assignor", ["uniform", "range"])
+def test_members_join_leave_and_die(bootstrap_servers: str, topic: str, start: Start, assignor: str) -> None:
+    """Every record is read, by one member as long as none is killed."""
+    group = f"shared-{assignor}"
+    first, second = (start(group, [topic], assignor=assignor) for _ in range(2))
+    wait_for_share([first, second], places(topic))
+    produce(bootstrap_servers, topic, range(60))
+    wait_for_values([first, second], range(60))
+
+    third = start(group, [topic], assignor=assignor)
+    wait_for_share([first, second, third], places(topic))
+    second.close()
+    wait_for_share([first, third], places(topic))
+    produce(bootstrap_servers, topic, range(60, 120))
+    wait_for_values([first, second, third], range(120))
+    assert values_read(first, second, third) == list(range(120))
+
+    third.kill()
+    wait_for_share([first], places(topic))
+    produce(bootstrap_servers, topic, range(120, 180))
+    wait_for_values([first, second, third], range(180))
+
+
+def test_another_member_goes_on_after_what_was_committed(bootstrap_servers: str, topic: str, start: Start) -> None:
+    first = start("resumed", [topic])
+    produce(bootstrap_servers, topic, range(60))
+    wait_for_values([first], range(60))
+    first.close()
+    produce(bootstrap_servers, topic, range(60, 90))
+    second = start("resumed", [topic])
+    wait_for_values([second], range(60, 90))
+    assert values_read(second) == list(range(60, 90))
+
+
+def test_the_broker_resolves_regular_expressions(bootstrap_servers: str, start: Start) -> None:
+    for name in ("match-1", "match-2", "no-match"):
+        create_topic(bootstrap_servers, name, partitions=2)
+    first, second = (start("by-pattern", ["^match-[0-9]"]) for _ in range(2))
+    wait_for_share([first, second], places("match-1", 2) | places("match-2", 2))
+
+
+def test_a_static_member_that_restarts_gets_what_it_had(topic: str, start: Start) -> None:
+    first, second = (start("static", [topic], instance=name) for name in ("one", "two"))
+    wait_for_share([first, second], places(topic))
+    had, before = second.holds, len(first.assignments)
+    second.close()
+    again = start("static", [topic], instance="two")
+    wait_until(lambda: again.holds == had, lambda: again.holds)
+    assert len(first.assignments) == before
+
+
+def test_groups_are_listed_and_described(bootstrap_servers: str, topic: str, start: Start) -> None:
+    member = start("shown", [topic])
+    wait_for_share([member], places(topic))
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    listed = admin.list_consumer_groups(types={ConsumerGroupType.CONSUMER}).result(ANSWER_SECONDS)
+    assert [each.type for each in listed.valid if each.group_id == "shown"] == [ConsumerGroupType.CONSUMER]
+    found = admin.describe_consumer_groups(["shown"])["shown"].result(ANSWER_SECONDS)
+    assert (found.state, found.type) == (ConsumerGroupState.STABLE, ConsumerGroupType.CONSUMER)
+    (each,) = found.members
+    assert {(tp.topic, tp.partition) for tp in each.assignment.topic_partitions} == places(topic)
+    assert each.target_assignment.topic_partitions == each.assignment.topic_partitions
+    member.close()
+    admin.delete_consumer_groups(["shown"])["shown"].result(ANSWER_SECONDS)
+
+
+def test_a_classic_member_is_refused_by_a_group_with_members(bootstrap_servers: str, topic: str, start: Start) -> None:
+    member = start("not-mixed", [topic])
+    wait_for_share([member], places(topic))
+    classic = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "not-mixed"})
+    classic.subscribe([topic])
+
+    def error() -> str:
+        try:
+            message = classic.poll(0.1)
+        except KafkaException as refused:
+            return str(refused)
+        return str(message.error()) if message is not None else ""
+
+    wait_until(lambda: "INCONSISTENT_GROUP_PROTOCOL" in error(), lambda: "no error")
+    classic.close()
