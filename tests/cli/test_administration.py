@@ -141,6 +141,7 @@ class TestFeatures:
         assert [line.split() for line in shown] == [
             ["FEATURE", "SUPPORTED-MIN", "SUPPORTED-MAX", "FINALIZED"],
             ["raylog.metadata", "1", str(LATEST_LEVEL), str(LATEST_LEVEL)],
+            ["group.version", "0", "1", "1"],
         ]
         assert json.loads(cli("features", "describe", "--json").out) == [
             {
@@ -148,7 +149,8 @@ class TestFeatures:
                 "supported_min": 1,
                 "supported_max": LATEST_LEVEL,
                 "finalized": LATEST_LEVEL,
-            }
+            },
+            {"feature": "group.version", "supported_min": 0, "supported_max": 1, "finalized": 1},
         ]
 
     def test_an_upgrade_to_the_level_in_force_does_nothing(self, cli: Cli) -> None:

@@ -16,6 +16,8 @@ from raylog.protocol import codec
 from raylog.protocol.header import encode_request_header, encode_response_header
 from raylog.protocol.messages.api_versions import ApiVersionsResponse
 from raylog.protocol.registry import (
+    CONSUMER_GROUP_DESCRIBE,
+    CONSUMER_GROUP_HEARTBEAT,
     CREATE_DELEGATION_TOKEN,
     DESCRIBE_DELEGATION_TOKEN,
     EXPIRE_DELEGATION_TOKEN,
@@ -27,6 +29,8 @@ from tests.protocol.messages import CASE_NAMES, CASES, structures
 SHOWN_AS_A_SET = "authorized_operations"  # kafka-python turns this number into the set of its bits
 UNKNOWN_TO_KAFKA_PYTHON = frozenset(
     {
+        CONSUMER_GROUP_HEARTBEAT,
+        CONSUMER_GROUP_DESCRIBE,
         CREATE_DELEGATION_TOKEN,
         RENEW_DELEGATION_TOKEN,
         EXPIRE_DELEGATION_TOKEN,

@@ -14,6 +14,8 @@ from kafka.protocol.schemas import load_json
 
 from raylog.protocol.registry import (
     APIS,
+    CONSUMER_GROUP_DESCRIBE,
+    CONSUMER_GROUP_HEARTBEAT,
     CREATE_DELEGATION_TOKEN,
     DESCRIBE_DELEGATION_TOKEN,
     EXPIRE_DELEGATION_TOKEN,
@@ -56,6 +58,8 @@ def range_of(text: str, lowest: int, highest: int) -> tuple[int, int] | None:
 
 UNKNOWN_TO_KAFKA_PYTHON = frozenset(
     {
+        CONSUMER_GROUP_HEARTBEAT,
+        CONSUMER_GROUP_DESCRIBE,
         CREATE_DELEGATION_TOKEN,
         RENEW_DELEGATION_TOKEN,
         EXPIRE_DELEGATION_TOKEN,
