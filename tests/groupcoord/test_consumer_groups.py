@@ -263,7 +263,7 @@ class TestTopics:
 
 class TestRegularExpressions:
     def test_the_whole_name_matches_and_new_topics_are_found(self) -> None:
-        coordinator = ConsumerCoordinator(a1=1, ba1=1)
+        coordinator = ConsumerCoordinator(a1=1, ba1=1, a11=1)
         client = Client(coordinator, "m", (), topic_regex="a[0-9]")
         client.beat()
         assert client.owned == coordinator.topics.partitions("a1")
