@@ -142,8 +142,9 @@ def daily_delays(spark: SparkSession, flights: DataFrame) -> DataFrame:
     from pyspark.sql.functions import broadcast, col, count, expr, struct, to_json, unix_millis, window
 
     airlines, airports = names()
-    airline_names = spark.createDataFrame(list(airlines.items()), "carrier string, airline string")
-    airport_names = spark.createDataFrame(list(airports.items()), "origin string, airport string")
+    # from pandas, these are part of each query's plan; from a list, Python would make them again for each batch
+    airline_names = spark.createDataFrame(pd.DataFrame(airlines.items(), columns=["carrier", "airline"]))
+    airport_names = spark.createDataFrame(pd.DataFrame(airports.items(), columns=["origin", "airport"]))
     named = (
         decode(flights, msgpack_format(FLIGHT), to="flight")
         .select("timestamp", "flight.*")

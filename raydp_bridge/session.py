@@ -46,6 +46,7 @@ _OPENED_PACKAGES = (
 JAVA_OPTIONS = " ".join(
     ["-XX:+IgnoreUnrecognizedVMOptions", *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED_PACKAGES)]
 )
+PYTHON_DAEMON = "raylog.raydp_bridge.python_daemon"
 _STARTS_QUICKLY = "-XX:TieredStopAtLevel=1"
 """The driver and the app master plan and coordinate: compiling quickly shortens the start of a session by 40 %."""
 _JAVA_OPTION_KEYS = {
@@ -62,6 +63,7 @@ def spark_configs(configs: Mapping[str, str] | None = None) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        "spark.python.daemon.module": PYTHON_DAEMON,
         **(configs or {}),
     }
     for key, own in _JAVA_OPTION_KEYS.items():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import spark_partition_id
@@ -126,3 +128,14 @@ def test_a_batch_cannot_start_at_latest(spark: SparkSession) -> None:
         read_topic(
             spark, "flights", bootstrap_servers="nowhere:9092", starting_offsets="latest", reader=memory_reader()
         )
+
+
+def test_python_workers_read_no_archives(spark: SparkSession) -> None:
+    """They would read the lists of their files for each task."""
+
+    def archives(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        list(batches)
+        paths = [each for each in (*sys.path, *sys.path_importer_cache) if ".zip" in each or ".jar" in each]
+        yield pa.RecordBatch.from_pydict({"path": pa.array(paths, pa.string())})
+
+    assert spark.range(0, 2, 1, 2).mapInArrow(archives, "path string").collect() == []
