@@ -37,7 +37,7 @@ def main() -> None:
         del sys.path_importer_cache[each]
     gc.collect()
     gc.freeze()
-    manager()
+    manager()  # type: ignore[no-untyped-call]
 
 
 if __name__ == "__main__":

@@ -15,10 +15,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 
-import psutil
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
@@ -99,18 +99,20 @@ class Pipeline:
 
     def kill_executor(self) -> None:
         wait_until(lambda: self._executor() is not None, lambda: "no executor")
-        if (executor := self._executor()) is not None:
-            executor.kill()
+        if (pid := self._executor()) is not None:
+            os.kill(pid, signal.SIGKILL)
 
-    def _executor(self) -> psutil.Process | None:
-        """The parent of its daemon of Python workers; the latest, if one has just been replaced."""
-        found = []
-        for process in psutil.process_iter(["environ", "cmdline", "create_time"]):
-            environment, command = process.info["environ"] or {}, process.info["cmdline"] or []
-            if environment.get(EXECUTOR_VARIABLE) == str(self._folder) and PYTHON_DAEMON in command:
-                found.append(process)
-        parents = [each.parent() for each in sorted(found, key=lambda each: each.info["create_time"])]
-        return next((each for each in reversed(parents) if each is not None and each.name() == "java"), None)
+    def _executor(self) -> int | None:
+        """The parent of the daemon of its Python workers."""
+        mark = f"{EXECUTOR_VARIABLE}={self._folder}".encode()
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                command = (process / "cmdline").read_bytes().split(b"\0")
+                if PYTHON_DAEMON.encode() in command and mark in (process / "environ").read_bytes().split(b"\0"):
+                    parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+                    if Path(f"/proc/{parent}/comm").read_text() == "java\n":  # and not the daemon, of its workers
+                        return parent
+        return None
 
     @property
     def transactional_id(self) -> str:

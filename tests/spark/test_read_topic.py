@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 import pyarrow as pa
@@ -133,7 +133,7 @@ def test_a_batch_cannot_start_at_latest(spark: SparkSession) -> None:
 def test_python_workers_read_no_archives(spark: SparkSession) -> None:
     """They would read the lists of their files for each task."""
 
-    def archives(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def archives(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         list(batches)
         paths = [each for each in (*sys.path, *sys.path_importer_cache) if ".zip" in each or ".jar" in each]
         yield pa.RecordBatch.from_pydict({"path": pa.array(paths, pa.string())})
