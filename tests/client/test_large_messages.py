@@ -283,7 +283,7 @@ def test_arrow_is_refused(target: Target, make: Make, face: Any) -> None:
     pytest.importorskip("pyarrow")
     consumer = make(face)
     consumer.assign([(target.new_topic(), 0)])
-    with pytest.raises(KafkaError, match=r"poll_arrow\(\) does not reassemble large messages; use poll\(\)"):
+    with pytest.raises(KafkaError, match=r"batches of large messages are not reassembled; use poll\(\)"):
         consumer.poll_arrow(0.1)
 
 

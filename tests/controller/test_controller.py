@@ -623,9 +623,10 @@ class TestMetadataLevel:
     def test_api_versions_returns_it(self, bench: Bench) -> None:
         request = ApiVersionsRequest(client_software_name="x", client_software_version="1")
         told = bench.connect().call(request)
-        [supported], [finalized] = told.supported_features, told.finalized_features
-        assert (supported.name, supported.min_version, supported.max_version) == (METADATA_FEATURE, 1, LATEST_LEVEL)
-        assert (finalized.name, finalized.max_version_level) == (METADATA_FEATURE, LATEST_LEVEL)
+        supported = {each.name: (each.min_version, each.max_version) for each in told.supported_features}
+        finalized = {each.name: each.max_version_level for each in told.finalized_features}
+        assert supported[METADATA_FEATURE] == (1, LATEST_LEVEL)
+        assert finalized[METADATA_FEATURE] == LATEST_LEVEL
         assert told.finalized_features_epoch == bench.controller.next_offset - 1
 
     def test_a_record_of_a_later_level_is_not_written(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,7 +80,7 @@ class Pipeline:
         environment = {**os.environ, "RAY_ADDRESS": ray.get_runtime_context().gcs_address}
         with self._log.open("wb") as log:
             return subprocess.Popen(
-                [*command, str(FLIGHTS_PER_KILL // 2)], stdout=log, stderr=log, env=environment, start_new_session=True
+                [*command, str(FLIGHTS_PER_KILL)], stdout=log, stderr=log, env=environment, start_new_session=True
             )
 
     @property
