@@ -21,7 +21,7 @@ SASL_KERBEROS_PRINCIPAL_TO_LOCAL_RULES: ConfigKey[tuple[str, ...]] = ConfigKey(
     ("DEFAULT",),
     "Comma-separated list of rules that turn the Kerberos principal of a client into the name of a user; the first that"
     " applies decides. A rule is DEFAULT, for principals of the default realm, or"
-    " RULE:[components:format](regexp)s/pattern/replacement/g, with /L or /U at the end for lower or upper case. A"
+    " `RULE:[components:format](regexp)s/pattern/replacement/g`, with /L or /U at the end for lower or upper case. A"
     " client to which no rule applies is refused.",
     per_listener=True,
 )

@@ -1,4 +1,4 @@
-"""Generates documentation from the code: the table of requests in README.md, docs/configuration.md and docs/limits.md.
+"""Generates the parts of the documentation that come from the code: docs/configuration.md, docs/limits.md, and the requests.
 
 `python script/generate_docs.py` writes them; with `--check`, as a test runs it, it only reports what is out of date.
 """
@@ -96,11 +96,11 @@ idle partitions.
 
 def documents() -> dict[Path, str]:
     """Each generated document and its up-to-date text."""
-    readme = ROOT / "README.md"
-    before, _, rest = readme.read_text().partition(BEGIN)
+    compatibility = ROOT / "docs" / "compatibility.md"
+    before, _, rest = compatibility.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
     return {
-        readme: f"{before}{BEGIN}\n{_requests()}\n{END}{after}",
+        compatibility: f"{before}{BEGIN}\n{_requests()}\n{END}{after}",
         ROOT / "docs" / "configuration.md": _configuration(),
         ROOT / "docs" / "limits.md": limits_page(),
     }

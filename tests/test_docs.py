@@ -59,9 +59,28 @@ def test_generated_documents_are_current() -> None:
     assert result.returncode == 0, result.stderr
 
 
+def headings(document: Path) -> set[str]:
+    """The anchors of a document's headings, as GitHub and MkDocs make them."""
+    titles = re.findall(r"^#+ (.+)$", document.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
 def test_every_link_of_the_readme_exists() -> None:
-    links = set(re.findall(r"\]\(([A-Za-z][\w./-]+)\)", (ROOT / "README.md").read_text()))
-    assert sorted(name for name in links if not (ROOT / name).exists()) == []
+    links = re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)", (ROOT / "README.md").read_text())
+    assert len(links) > 20
+    broken = [
+        (name, anchor)
+        for name, anchor in links
+        if not (ROOT / name).exists() or (anchor and anchor not in headings(ROOT / (name or "README.md")))
+    ]
+    assert broken == []
+
+
+def test_the_site_has_every_page_and_no_broken_link(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    result = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "configuration.html").exists()
 
 
 def test_every_file_that_a_text_names_exists() -> None:
