@@ -1,4 +1,4 @@
-"""Generates the parts of the documentation that come from the code: docs/configuration.md, docs/limits.md, and the requests.
+"""Generates docs/configuration.md, docs/limits.md, and the table of requests in docs/compatibility.md, from the code.
 
 `python script/generate_docs.py` writes them; with `--check`, as a test runs it, it only reports what is out of date.
 """
