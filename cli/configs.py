@@ -1,14 +1,15 @@
-"""`raylog configs`: show and change the configuration of topics and brokers while they run (kafka-configs).
+"""`raylog configs`: show and change the configuration of topics, brokers and others while they run (kafka-configs).
 
 `describe` prints the values that were set, with --all also defaults. With --json it prints an array of objects:
 
     [{"name": "retention.ms", "value": "5000", "source": "DYNAMIC_TOPIC_CONFIG", "read_only": false}]
+
+Brokers of raylog have no loggers and no subscriptions to metrics of clients; those of Apache Kafka do.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 
 from raylog.cli.arguments import (
     Subparsers,
@@ -21,26 +22,22 @@ from raylog.cli.arguments import (
     whole_number,
 )
 from raylog.cli.columns import columns
+from raylog.cli.output import add_json, show
 from raylog.client.admin.configs import ConfigEntry, ConfigResource, ConfigResourceType
 from raylog.core.config import ConfigSource
 from raylog.core.errors import ErrorCode, KafkaError
 
-SET_WHILE_RUNNING = (
-    ConfigSource.DYNAMIC_TOPIC_CONFIG,
-    ConfigSource.DYNAMIC_BROKER_CONFIG,
-    ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,
-)
+NOT_SET_WHILE_RUNNING = (ConfigSource.STATIC_BROKER_CONFIG, ConfigSource.DEFAULT_CONFIG)
 SOURCES = {source.value: source.name for source in ConfigSource}
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser("configs", help="show and change the configuration of topics and brokers")
+    parser = subparsers.add_parser("configs", help="show and change the configuration of topics, brokers and others")
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
 
     describe = actions.add_parser("describe", help="print the values that were set")
     _add_resource(describe)
     describe.add_argument("--all", action="store_true", help="print all keys, including defaults")
-    describe.add_argument("--json", action="store_true", help="print one JSON array")
     describe.set_defaults(run=_describe)
 
     alter = actions.add_parser("alter", help="set keys, or delete them")
@@ -51,6 +48,7 @@ def add_to(subparsers: Subparsers) -> None:
     alter.set_defaults(run=_alter)
 
     for action in (describe, alter):
+        add_json(action)
         add_bootstrap_server(action)
 
 
@@ -59,11 +57,17 @@ def _add_resource(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--topic", metavar="NAME")
     which.add_argument("--broker", type=whole_number(0), metavar="ID")
     which.add_argument("--broker-defaults", action="store_true", help="the values that apply to all brokers")
+    which.add_argument("--broker-logger", type=whole_number(0), metavar="ID", help="the log levels of a broker")
+    which.add_argument("--client-metrics", metavar="NAME", help="a subscription to metrics of clients")
 
 
 def _resource(options: argparse.Namespace) -> ConfigResource:
     if options.topic is not None:
         return ConfigResource(ConfigResourceType.TOPIC, options.topic)
+    if options.broker_logger is not None:
+        return ConfigResource(ConfigResourceType.BROKER_LOGGER, str(options.broker_logger))
+    if options.client_metrics is not None:
+        return ConfigResource(ConfigResourceType.CLIENT_METRICS, options.client_metrics)
     return ConfigResource(ConfigResourceType.BROKER, "" if options.broker is None else str(options.broker))
 
 
@@ -71,20 +75,14 @@ def _describe(options: argparse.Namespace) -> None:
     resource = _resource(options)
     with open_client(options) as client:
         entries = client.describe_configs(resource)[resource]
-    shown = [entry for entry in entries.values() if options.all or entry.source in SET_WHILE_RUNNING]
+    shown = [entry for entry in entries.values() if options.all or entry.source not in NOT_SET_WHILE_RUNNING]
     if options.topic is not None and not options.all:  # without the values of brokers
         shown = [entry for entry in shown if entry.is_own]
-    if options.json:
-        found = [
-            {"name": one.name, "value": one.value, "source": _source(one), "read_only": one.is_read_only}
-            for one in shown
-        ]
-        print(json.dumps(found))
-    elif shown:
-        rows = [[one.name, "-" if one.value is None else one.value, _source(one)] for one in shown]
-        print(columns(["KEY", "VALUE", "SOURCE"], rows))
-    else:
-        print("No values are set.")
+    found = [
+        {"name": one.name, "value": one.value, "source": _source(one), "read_only": one.is_read_only} for one in shown
+    ]
+    rows = [[one.name, "-" if one.value is None else one.value, _source(one)] for one in shown]
+    show(options, found, columns(["KEY", "VALUE", "SOURCE"], rows) if rows else "No values are set.")
 
 
 def _alter(options: argparse.Namespace) -> None:
@@ -97,7 +95,8 @@ def _alter(options: argparse.Namespace) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{twice[0]}: cannot be added and deleted at the same time")
     with open_client(options) as client:
         client.incremental_alter_configs({_resource(options): {**added, **dict.fromkeys(options.delete)}})
-    print("Updated the configuration.")
+    changed = {"added": sorted(added), "deleted": options.delete}
+    show(options, changed, "Updated the configuration.")
 
 
 def _source(entry: ConfigEntry) -> str:

@@ -75,6 +75,7 @@ class AdminClient(BlockingCalls):
 
     describe_cluster = _blocking(cluster.describe_cluster)
     unregister_broker = _blocking(cluster.unregister_broker)
+    describe_api_versions = _blocking(cluster.describe_api_versions)
     describe_features = _blocking(cluster.describe_features)
     update_features = _blocking(cluster.update_features)
     describe_metadata_quorum = _blocking(cluster.describe_metadata_quorum)

@@ -91,6 +91,7 @@ class AsyncAdminClient:
 
     describe_cluster = _awaited(cluster.describe_cluster)
     unregister_broker = _awaited(cluster.unregister_broker)
+    describe_api_versions = _awaited(cluster.describe_api_versions)
     describe_features = _awaited(cluster.describe_features)
     update_features = _awaited(cluster.update_features)
     describe_metadata_quorum = _awaited(cluster.describe_metadata_quorum)

@@ -39,6 +39,9 @@ from raylog.transport.client_connection import CLIENT_SOFTWARE_NAME, CLIENT_SOFT
 METADATA_TOPIC: Final = "__cluster_metadata"
 NOT_ASKED: Final = -(1 << 31)
 """The authorized operations of a response in which they were not asked for."""
+_API_VERSIONS: Final = ApiVersionsRequest(
+    client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=CLIENT_SOFTWARE_VERSION
+)
 
 
 class ClusterNode(NamedTuple):
@@ -68,6 +71,14 @@ class Feature(NamedTuple):
     supported_max: int
     finalized: int
     """0: not finalized."""
+
+
+class ApiVersionRange(NamedTuple):
+    """The versions of a request that a broker serves, both inclusive."""
+
+    api_key: int
+    min_version: int
+    max_version: int
 
 
 class UpgradeType(IntEnum):
@@ -166,11 +177,24 @@ def unregister_broker(broker_id: int, *, timeout: float | None = None) -> Steps[
     yield from ask(CONTROLLER, f"broker {broker_id}", lambda _: request, lambda _: None)
 
 
+def describe_api_versions(
+    broker_ids: Iterable[int], *, timeout: float | None = None
+) -> Steps[dict[int, list[ApiVersionRange]]]:
+    """The requests that each of these brokers serves, in the order of their keys (KIP-35)."""
+    name = named("broker")
+
+    def read(response: Any, items: Sequence[int]) -> Iterator[Answer]:
+        yield from refused_as_a_whole(response, items)
+        served = [ApiVersionRange(each.api_key, each.min_version, each.max_version) for each in response.api_keys]
+        yield Answer(items[0], sorted(served))
+
+    wanted = distinct(broker_ids, name)
+    found = yield Call({each: Broker(each) for each in wanted}, name, lambda *_: _API_VERSIONS, read)
+    return found.checked()
+
+
 def describe_features(*, timeout: float | None = None) -> Steps[list[Feature]]:
     """The features that one broker supports, and their finalized levels."""
-    request = ApiVersionsRequest(
-        client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=CLIENT_SOFTWARE_VERSION
-    )
 
     def read(response: Any) -> list[Feature]:
         finalized = {each.name: each.max_version_level for each in response.finalized_features}
@@ -179,7 +203,7 @@ def describe_features(*, timeout: float | None = None) -> Steps[list[Feature]]:
             for each in response.supported_features
         ]
 
-    return (yield from ask(ANY_BROKER, "features", lambda _: request, read))
+    return (yield from ask(ANY_BROKER, "features", lambda _: _API_VERSIONS, read))
 
 
 def update_features(

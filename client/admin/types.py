@@ -1,6 +1,7 @@
 """The types of arguments and results of admin clients, in one place."""
 
 from raylog.client.admin.cluster import (
+    ApiVersionRange,
     ClusterDescription,
     ClusterNode,
     Feature,
@@ -47,6 +48,7 @@ __all__ = [
     "ANY_NAME",
     "AclBinding",
     "AclFilter",
+    "ApiVersionRange",
     "Append",
     "ClusterDescription",
     "ClusterNode",

@@ -1,7 +1,11 @@
-"""`raylog topics` creates, lists, describes and deletes as kafka-topics does; errors are one line."""
+"""`raylog topics` creates, lists, describes, alters and deletes as kafka-topics does; errors are one line."""
 
 from __future__ import annotations
 
+import json
+
+from raylog.cli.topics import FILTERS
+from raylog.client.admin.topics import PartitionDescription
 from tests.cli.conftest import Cli
 
 
@@ -54,3 +58,86 @@ def test_a_usage_error_has_exit_code_2(cli: Cli, topic: str) -> None:
         wrong = cli("topics", *arguments)
         assert (wrong.code, wrong.out) == (2, "")
         assert wrong.err.startswith("usage: raylog topics create")
+
+
+class TestAlter:
+    def test_partitions_and_configuration(self, cli: Cli, topic: str) -> None:
+        cli("topics", "create", topic, "--partitions", "1", "--config", "flush.ms=9")
+        arguments = ("--partitions", "4", "--config", "retention.ms=5000", "--delete-config", "flush.ms")
+        assert cli("topics", "alter", topic, *arguments) == (0, f"Altered topic {topic}.\n", "")
+        head = cli("topics", "describe", topic).out.splitlines()[0]
+        assert head.split("\t")[2:] == ["PartitionCount: 4", "ReplicationFactor: 1", "Configs: retention.ms=5000"]
+
+    def test_nothing_is_changed_if_a_value_is_refused(self, cli: Cli, topic: str) -> None:
+        cli("topics", "create", topic, "--partitions", "1")
+        refused = cli("topics", "alter", topic, "--partitions", "2", "--config", "retention.ms=soon")
+        assert (refused.code, refused.out) == (1, "")
+        assert refused.err.startswith("raylog: INVALID_CONFIG: ")
+        assert "PartitionCount: 1\t" in cli("topics", "describe", topic).out
+
+    def test_errors(self, cli: Cli, topic: str) -> None:
+        cli("topics", "create", topic, "--partitions", "2")
+        for arguments, code in (
+            ((topic,), "INVALID_REQUEST"),
+            ((topic, "--config", "flush.ms=1", "--delete-config", "flush.ms"), "INVALID_REQUEST"),
+            ((topic, "--partitions", "1"), "INVALID_PARTITIONS"),
+            ((f"{topic}-x", "--partitions", "3"), "UNKNOWN_TOPIC_OR_PARTITION"),
+        ):
+            refused = cli("topics", "alter", *arguments)
+            assert (refused.code, refused.out) == (1, "")
+            assert refused.err.startswith(f"raylog: {code}: "), refused.err
+        assert cli("topics", "alter", f"{topic}-x", "--partitions", "3", "--if-exists") == (0, "", "")
+
+
+class TestFilters:
+    """min.insync.replicas above the number of replicas takes a healthy partition below it."""
+
+    def test_partitions_are_chosen_by_their_state(self, cli: Cli, topic: str) -> None:
+        cli("topics", "create", topic, "--partitions", "2", "--config", "min.insync.replicas=2")
+        cli("topics", "create", f"{topic}-1", "--partitions", "1", "--config", "min.insync.replicas=1")
+        both = (topic, f"{topic}-1")
+        for option, chosen in (
+            ("--under-min-isr-partitions", {topic}),
+            ("--at-min-isr-partitions", {f"{topic}-1"}),
+            ("--under-replicated-partitions", set()),
+            ("--unavailable-partitions", set()),
+        ):
+            found = json.loads(cli("topics", "describe", *both, option, "--json").out)
+            assert {each["topic"] for each in found} == chosen, option
+            lines = cli("topics", "describe", *both, option).out.splitlines()
+            assert len(lines) == sum(len(each["partitions"]) for each in found)
+            assert all(line.startswith("\tTopic: ") for line in lines)
+
+    def test_the_state_of_a_partition_decides(self) -> None:
+        healthy = PartitionDescription(0, 1, 0, (1, 2, 3), (1, 2, 3), ())
+        for partition, min_isr, names in (
+            (healthy, 2, set()),
+            (healthy, 3, {"at_min_isr_partitions"}),
+            (healthy._replace(isr=(1,)), 1, {"under_replicated_partitions", "at_min_isr_partitions"}),
+            (healthy._replace(isr=(1,)), 2, {"under_replicated_partitions", "under_min_isr_partitions"}),
+            (healthy._replace(leader=None), 1, {"unavailable_partitions", "under_min_isr_partitions"}),
+        ):
+            assert {name for name, (chosen, _) in FILTERS.items() if chosen(partition, min_isr)} == names
+
+    def test_topics_with_values_of_their_own(self, cli: Cli, topic: str) -> None:
+        cli("topics", "create", topic, "--config", "flush.ms=9")
+        cli("topics", "create", f"{topic}-1")
+        (line,) = cli("topics", "describe", topic, f"{topic}-1", "--topics-with-overrides").out.splitlines()
+        assert line.startswith(f"Topic: {topic}\t")
+        assert line.endswith("Configs: flush.ms=9")
+
+    def test_internal_topics_can_be_left_out(self, cli: Cli, topic: str) -> None:
+        cli("topics", "create", topic)
+        cli("groups", "reset-offsets", "g", "--topic", topic, "--to-earliest", "--execute")
+        internal = {each["topic"]: each["internal"] for each in json.loads(cli("topics", "describe", "--json").out)}
+        assert (internal["__consumer_offsets"], internal[topic]) == (True, False)
+        others = json.loads(cli("topics", "describe", "--exclude-internal", "--json").out)
+        assert {each["topic"] for each in others} == internal.keys() - {"__consumer_offsets"}
+
+
+def test_json_names_what_was_done(cli: Cli, topic: str) -> None:
+    assert json.loads(cli("topics", "create", topic, "--json").out) == {"created": [topic]}
+    assert json.loads(cli("topics", "create", topic, "--if-not-exists", "--json").out) == {"created": []}
+    assert topic in json.loads(cli("topics", "list", "--json").out)
+    assert json.loads(cli("topics", "alter", topic, "--partitions", "5", "--json").out) == {"altered": [topic]}
+    assert json.loads(cli("topics", "delete", topic, "--json").out) == {"deleted": [topic]}
