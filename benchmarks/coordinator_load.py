@@ -77,7 +77,7 @@ def _load(log: Log) -> float:
     shard = GroupShard(
         partition,
         limits=lambda: LIMITS,
-        consumer_settings=lambda: consumer_group_settings(broker_configs({})),
+        consumer_settings=lambda _: consumer_group_settings(broker_configs({})),
         topics=ImageTopics(MetadataImage),
         new_id=lambda: "",
         on_append=lambda tp, size: None,

@@ -26,7 +26,9 @@ from raylog.broker.replica_fetchers import CopyHooks, ReplicaFetchers
 from raylog.broker.topic_creation import Requester, TopicCreation
 from raylog.config.authentication import LOCAL_PRINCIPAL_MAPPING
 from raylog.config.compaction import COMPACT
+from raylog.config.consumer_groups import ConsumerGroupSettings
 from raylog.config.delegation_tokens import delegation_token_settings
+from raylog.config.group_resource import group_configs, settings_of_group
 from raylog.config.internal_topics import InternalTopic
 from raylog.config.log import LOG_DIR_FAILURE_TIMEOUT_MS, PRODUCER_COMPRESSION
 from raylog.config.network import connection_limits
@@ -176,7 +178,7 @@ class Broker(Node):
         self.groups = GroupShards(
             self,
             limits=lambda: self.settings.groups,
-            consumer_settings=lambda: self.settings.consumer_groups,
+            consumer_settings=self.consumer_group_settings,
             topics=ImageTopics(lambda: self.image),
             new_id=lambda: str(new_id()),
         )
@@ -507,6 +509,11 @@ class Broker(Node):
         self.settings = broker_settings(self.configs)
         self.table.configs_changed(self.configs)
         self._client_authentication.configs_changed(self.configs)
+
+    def consumer_group_settings(self, group_id: str) -> ConsumerGroupSettings:
+        """What applies to a group of the consumer protocol: the broker's settings, and what is set for the group."""
+        stored, settings = self.image.group_configs.get(group_id), self.settings.consumer_groups
+        return settings if stored is None else settings_of_group(settings, group_configs(stored, self.configs))
 
     def configs_after(self, changes: Mapping[str, str | None], *, replace: bool) -> Configs:
         """The effective configuration with other dynamic values of this broker; None deletes one.

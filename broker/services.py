@@ -11,6 +11,7 @@ from raylog.broker.metadata_follower import MetadataFollower
 from raylog.broker.partitions import PartitionTable
 from raylog.broker.producer_ids import ProducerIds
 from raylog.broker.topic_creation import Requester
+from raylog.config.consumer_groups import ConsumerGroupSettings
 from raylog.config.settings import BrokerSettings
 from raylog.core.clock import Now
 from raylog.core.config import Configs
@@ -68,6 +69,8 @@ class BrokerServices(Protocol):
     def image(self) -> MetadataImage: ...
 
     def topic_configs(self, topic: TopicImage) -> Configs: ...
+
+    def consumer_group_settings(self, group_id: str) -> ConsumerGroupSettings: ...
 
     def configs_after(self, changes: Mapping[str, str | None], *, replace: bool) -> Configs: ...
 

@@ -55,6 +55,7 @@ def add_to(subparsers: Subparsers) -> None:
 def _add_resource(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--topic", metavar="NAME")
+    which.add_argument("--group", metavar="NAME", help="a group; it need not exist")
     which.add_argument("--broker", type=whole_number(0), metavar="ID")
     which.add_argument("--broker-defaults", action="store_true", help="the values that apply to all brokers")
     which.add_argument("--broker-logger", type=whole_number(0), metavar="ID", help="the log levels of a broker")
@@ -64,6 +65,8 @@ def _add_resource(parser: argparse.ArgumentParser) -> None:
 def _resource(options: argparse.Namespace) -> ConfigResource:
     if options.topic is not None:
         return ConfigResource(ConfigResourceType.TOPIC, options.topic)
+    if options.group is not None:
+        return ConfigResource(ConfigResourceType.GROUP, options.group)
     if options.broker_logger is not None:
         return ConfigResource(ConfigResourceType.BROKER_LOGGER, str(options.broker_logger))
     if options.client_metrics is not None:
@@ -76,7 +79,8 @@ def _describe(options: argparse.Namespace) -> None:
     with open_client(options) as client:
         entries = client.describe_configs(resource)[resource]
     shown = [entry for entry in entries.values() if options.all or entry.source not in NOT_SET_WHILE_RUNNING]
-    if options.topic is not None and not options.all:  # without the values of brokers
+    inherits = resource.type in (ConfigResourceType.TOPIC, ConfigResourceType.GROUP)
+    if inherits and not options.all:  # without the values of brokers
         shown = [entry for entry in shown if entry.is_own]
     found = [
         {"name": one.name, "value": one.value, "source": _source(one), "read_only": one.is_read_only} for one in shown

@@ -1,4 +1,4 @@
-"""Commands that change configuration at run time: of a topic, of one broker, or the defaults of all brokers.
+"""Commands that change configuration at run time: of topics and groups, of one broker, or the defaults of all brokers.
 
 Values are stored as text, as the client sent them; passwords are encrypted. The changed values are validated before a
 record is written. Values that were stored under other rules, by an earlier version, do not prevent a change of other
@@ -16,6 +16,7 @@ from enum import IntEnum
 from uuid import UUID
 
 from raylog.config.cross_checks import check_rules
+from raylog.config.group_resource import GROUP_CONFIG, check_group_together, group_configs
 from raylog.config.table import BROKER_CONFIG, with_dynamic_configs
 from raylog.config.topic import TOPIC_CONFIG, check_topic_together, topic_configs, topic_replication
 from raylog.controller.elections import TopicRule, unclean_elections
@@ -26,7 +27,7 @@ from raylog.core.outcome import Outcome
 from raylog.core.password import Password
 from raylog.metadata.effective_configs import ALL_BROKERS, effective_configs
 from raylog.metadata.image import MetadataImage, TopicImage
-from raylog.metadata.records import BrokerConfigsChanged, MetadataRecord, TopicConfigsChanged
+from raylog.metadata.records import BrokerConfigsChanged, GroupConfigsChanged, MetadataRecord, TopicConfigsChanged
 from raylog.metadata.topic_names import check_topic_name
 from raylog.security.password_cipher import PasswordCipher
 
@@ -85,6 +86,19 @@ def alter_topic_configs(
     if topic_replication(after).unclean_leader_election:
         records += unclean_elections(image, found)
     return Outcome(None, records)
+
+
+def alter_group_configs(
+    image: MetadataImage, group_id: str, changes: Sequence[ConfigChange], *, static: Configs, replace: bool
+) -> Outcome[None, MetadataRecord]:
+    """Change keys of a group, which need not exist. Raises KafkaError with the code that AlterConfigs returns."""
+    if not group_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+    brokers = effective_configs(image, static, ALL_BROKERS)
+    before = image.group_configs.get(group_id, {})
+    texts = _changed({} if replace else before, changes, GROUP_CONFIG, group_configs(before, brokers))
+    check_group_together(group_configs(texts, brokers), brokers)
+    return Outcome(None, [GroupConfigsChanged(group_id, tuple(sorted(texts.items())))])
 
 
 def alter_broker_configs(

@@ -51,7 +51,7 @@ class GroupShard:
         partition: Partition,
         *,
         limits: Callable[[], GroupLimits],
-        consumer_settings: Callable[[], ConsumerGroupSettings],
+        consumer_settings: Callable[[str], ConsumerGroupSettings],
         topics: Topics,
         new_id: Callable[[], str],
         on_append: Callable[[TopicPartition, int], None],
@@ -189,7 +189,7 @@ class GroupShards:
         node: Coordinated,
         *,
         limits: Callable[[], GroupLimits],
-        consumer_settings: Callable[[], ConsumerGroupSettings],
+        consumer_settings: Callable[[str], ConsumerGroupSettings],
         topics: Topics,
         new_id: Callable[[], str],
     ) -> None:

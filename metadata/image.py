@@ -27,6 +27,7 @@ from raylog.metadata.records import (
     DelegationTokenExpiryChanged,
     DelegationTokenRemoved,
     FeatureLevelChanged,
+    GroupConfigsChanged,
     IsrChanged,
     LeaderChanged,
     MetadataRecord,
@@ -139,6 +140,8 @@ class MetadataImage:
         """By token id, in the order of their creation."""
         self.replica_directories: dict[BrokerId, dict[tuple[UUID, int], UUID]] = {}
         """The log directories of replicas, by broker, topic id and partition: those that brokers have reported."""
+        self.group_configs: dict[str, dict[str, str]] = {}
+        """Of the groups that have a configuration of their own."""
         self.metadata_level = FIRST_LEVEL
         """The finalized level of `raylog.metadata`."""
 
@@ -163,6 +166,7 @@ class MetadataImage:
         copy.client_quotas = self.client_quotas.copy()
         copy.delegation_tokens = dict(self.delegation_tokens)
         copy.replica_directories = {broker_id: dict(held) for broker_id, held in self.replica_directories.items()}
+        copy.group_configs = dict(self.group_configs)
         copy.metadata_level = self.metadata_level
         return copy
 
@@ -267,6 +271,10 @@ class MetadataImage:
                 self.broker_passwords.pop(record.broker_id, None)
                 if record.passwords:
                     self.broker_passwords[record.broker_id] = dict(record.passwords)
+            case GroupConfigsChanged():
+                self.group_configs.pop(record.group_id, None)
+                if record.configs:
+                    self.group_configs[record.group_id] = dict(record.configs)
             case LeaderChanged():
                 partitions = self._topic(record.topic_id).partitions
                 before = partitions[record.partition]

@@ -12,6 +12,7 @@ Level 4 introduces passwords in the dynamic configuration of brokers, several lo
 compaction.
 Level 5 introduces groups of the consumer protocol (KIP-848). Their records are in __consumer_offsets, and coordinators
 of earlier levels would not know the groups.
+Level 6 introduces configurations of single groups.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ COMPACTION_LEVEL: Final = 4
 """From this level on all brokers compact logs, and internal topics have the cleanup policy compact."""
 CONSUMER_GROUPS_LEVEL: Final = 5
 """From this level on coordinators serve groups of the consumer protocol."""
-LATEST_LEVEL: Final = 5
+GROUP_CONFIGS_LEVEL: Final = 6
+"""From this level on single groups may have a configuration."""
+LATEST_LEVEL: Final = 6
 GROUP_FEATURE: Final = "group.version"
 """Kafka's name of the same: 0 is without, 1 with groups of the consumer protocol. It follows `raylog.metadata`."""
 GROUP_VERSION: Final = 1

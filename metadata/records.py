@@ -17,7 +17,13 @@ import msgpack
 
 from raylog.core.errors import InvariantViolation
 from raylog.core.ids import BrokerId, LeaderEpoch, Offset, ProducerId
-from raylog.metadata.levels import DIRECTORIES_LEVEL, FIRST_LEVEL, PASSWORDS_LEVEL, unknown_kind
+from raylog.metadata.levels import (
+    DIRECTORIES_LEVEL,
+    FIRST_LEVEL,
+    GROUP_CONFIGS_LEVEL,
+    PASSWORDS_LEVEL,
+    unknown_kind,
+)
 from raylog.protocol.records.reader import read_batches
 from raylog.protocol.wire import Buffer
 
@@ -293,6 +299,14 @@ class DelegationTokenRemoved:
     token_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class GroupConfigsChanged:
+    """The complete configuration of the group from now on; without any key it has none."""
+
+    group_id: str
+    configs: tuple[tuple[str, str], ...]
+
+
 MetadataRecord = (
     TopicCreated
     | TopicDeleted
@@ -321,6 +335,7 @@ MetadataRecord = (
     | DelegationTokenRemoved
     | BrokerDirectoriesChanged
     | ReplicasAssignedToDirectory
+    | GroupConfigsChanged
 )
 
 _KINDS: dict[int, type[MetadataRecord]] = {
@@ -351,6 +366,7 @@ _KINDS: dict[int, type[MetadataRecord]] = {
     25: DelegationTokenRemoved,
     26: BrokerDirectoriesChanged,
     27: ReplicasAssignedToDirectory,
+    32: GroupConfigsChanged,
 }
 _INTRODUCED: dict[type[MetadataRecord], int] = {
     FeatureLevelChanged: 2,
@@ -363,6 +379,7 @@ _INTRODUCED: dict[type[MetadataRecord], int] = {
     DelegationTokenRemoved: 3,
     BrokerDirectoriesChanged: DIRECTORIES_LEVEL,
     ReplicasAssignedToDirectory: DIRECTORIES_LEVEL,
+    GroupConfigsChanged: GROUP_CONFIGS_LEVEL,
 }
 """The metadata level that introduced a kind, where that is not the first."""
 

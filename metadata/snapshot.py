@@ -23,6 +23,7 @@ from raylog.metadata.records import (
     ClientQuotaSet,
     ControlledShutdownBegun,
     FeatureLevelChanged,
+    GroupConfigsChanged,
     MetadataRecord,
     PartitionCreated,
     ProducerIdsAllocated,
@@ -103,6 +104,8 @@ def records_of(image: MetadataImage) -> Iterator[MetadataRecord]:
     for broker_id, configs in image.broker_configs.items():
         passwords = image.broker_passwords.get(broker_id, {})
         yield BrokerConfigsChanged(broker_id, tuple(sorted(configs.items())), tuple(sorted(passwords.items())))
+    for group_id, configs in image.group_configs.items():
+        yield GroupConfigsChanged(group_id, tuple(sorted(configs.items())))
     if image.next_producer_id:
         yield ProducerIdsAllocated(image.next_producer_id)
     for acl_id, binding in image.acls.entries.items():

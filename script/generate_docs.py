@@ -17,6 +17,7 @@ from raylog.config.client import CLIENT_KEYS
 from raylog.config.client_network import NETWORK_KEYS
 from raylog.config.consumer import CONSUMER_KEYS
 from raylog.config.cross_checks import RULES
+from raylog.config.group_resource import GROUP_KEYS
 from raylog.config.producer import PRODUCER_KEYS
 from raylog.config.table import BROKER_KEYS
 from raylog.config.topic import TOPIC_KEYS
@@ -62,6 +63,12 @@ A topic's key overrides the broker's key in parentheses. All of them can be chan
 `raylog configs alter --topic orders --add retention.ms=3600000`.
 
 {topics}
+## Groups
+
+A group's key overrides the broker's key in parentheses, from the next heartbeat of each member on. The group need not
+exist. `raylog configs alter --group billing --add consumer.session.timeout.ms=50000`.
+
+{groups}
 ## Clients
 
 raylog's own commands take these properties in a file, in the format of Kafka's Java client: `--command-config FILE`.
@@ -124,6 +131,7 @@ def _configuration() -> str:
         rules=rules,
         brokers=brokers,
         topics=_table(TOPIC_KEYS),
+        groups=_table(GROUP_KEYS),
         clients=_table(CLIENT_KEYS, marked=False),
         producers=_table((*NETWORK_KEYS, *PRODUCER_KEYS), marked=False),
         consumers=_table([key for key in CONSUMER_KEYS if key not in CLIENT_KEYS], marked=False),

@@ -1,7 +1,7 @@
-"""DescribeConfigs (key 32), v1-4: the configuration of topics and of this broker, with types, sources and synonyms.
+"""DescribeConfigs (key 32), v1-4: the configuration of topics, groups and this broker, with sources and synonyms.
 
 v1 sources and synonyms (KIP-226); v3 types and documentation (KIP-569); v4 flexible. Requires DESCRIBE_CONFIGS on the
-topic, or on the cluster for brokers.
+topic or the group, or on the cluster for brokers.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from raylog.config.group_resource import group_configs
 from raylog.config.table import BROKER_CONFIG
 from raylog.core.config import ConfigKey, Configs, ConfigSchema, ConfigSource, Layer
 from raylog.core.errors import ErrorCode, KafkaError
+from raylog.metadata.config_resources import BROKER, GROUP, TOPIC, guarded
 from raylog.metadata.effective_configs import ALL_BROKERS
 from raylog.metadata.topic_names import check_topic_name
 from raylog.protocol.codec import EncodedElements
@@ -23,15 +25,11 @@ from raylog.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from raylog.security.acl import CLUSTER, Operation, Resource
+from raylog.security.acl import Operation
 
 if TYPE_CHECKING:
     from raylog.broker.services import BrokerServices
     from raylog.transport.exchange import Exchange
-
-TOPIC = 2
-BROKER = 4
-
 
 STEP_RESOURCES: Final = 10
 """How many resources are described before others are served. Each has up to 150 keys."""
@@ -54,8 +52,8 @@ def _describe(
     broker: BrokerServices, exchange: Exchange, request: DescribeConfigsRequest, resource: DescribeConfigsResource
 ) -> DescribeConfigsResult:
     try:
-        guarded = Resource.topic(resource.resource_name) if resource.resource_type == TOPIC else CLUSTER
-        broker.authorization.check(exchange, Operation.DESCRIBE_CONFIGS, guarded)
+        resource_guard = guarded(resource.resource_type, resource.resource_name)
+        broker.authorization.check(exchange, Operation.DESCRIBE_CONFIGS, resource_guard)
         configs = _configs_of(broker, resource)
     except KafkaError as error:
         return DescribeConfigsResult(
@@ -83,6 +81,10 @@ def _configs_of(broker: BrokerServices, resource: DescribeConfigsResource) -> Co
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return broker.topic_configs(topic)
+    if resource.resource_type == GROUP:
+        if not resource.resource_name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty.")
+        return group_configs(broker.image.group_configs.get(resource.resource_name, {}), broker.configs)
     if resource.resource_type == BROKER:
         if not resource.resource_name:  # the dynamic default of all brokers (KIP-226)
             cluster = broker.image.broker_configs.get(ALL_BROKERS, {})

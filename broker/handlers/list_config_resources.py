@@ -3,8 +3,8 @@
 v0 was ListClientMetricsResources and lists these only (KIP-1000); v1 lists the requested types, or all types if none
 is requested (KIP-1142). Requires DESCRIBE_CONFIGS on the cluster.
 
-Here topics and brokers have configurations. Kafka's other types have no resources here: no group configurations, no
-client metrics, and no loggers that can be set over the wire.
+Topics and brokers, and the groups for which something is set. Kafka's other types have no resources here: no client
+metrics, and no loggers that can be set over the wire.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from raylog.core.errors import ErrorCode
+from raylog.metadata.config_resources import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from raylog.protocol.messages.list_config_resources import (
     ConfigResource,
     ListConfigResourcesRequest,
@@ -24,11 +25,6 @@ if TYPE_CHECKING:
     from raylog.broker.services import BrokerServices
     from raylog.transport.exchange import Exchange
 
-TOPIC: Final = 2
-BROKER: Final = 4
-BROKER_LOGGER: Final = 8
-CLIENT_METRICS: Final = 16
-GROUP: Final = 32
 ALL_KINDS: Final = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP})
 
 
@@ -52,3 +48,6 @@ def _resources(broker: BrokerServices, exchange: Exchange, wanted: frozenset[int
     if TOPIC in wanted:
         for topic in broker.image.topics:
             yield ConfigResource(resource_name=topic, resource_type=TOPIC)
+    if GROUP in wanted:
+        for group_id in broker.image.group_configs:
+            yield ConfigResource(resource_name=group_id, resource_type=GROUP)

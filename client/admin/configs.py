@@ -41,7 +41,7 @@ class ConfigResource(NamedTuple):
     def __str__(self) -> str:
         if self.type == ConfigResourceType.BROKER:
             return f"broker {self.name}" if self.name else "all brokers"
-        return f"topic {self.name!r}" if self.type == ConfigResourceType.TOPIC else f"{self.type.name} {self.name!r}"
+        return f"{self.type.name.lower().replace('_', ' ')} {self.name!r}"
 
 
 class ConfigSynonym(NamedTuple):
@@ -66,8 +66,8 @@ class ConfigEntry(NamedTuple):
 
     @property
     def is_own(self) -> bool:
-        """Whether the value was set on the topic itself, not on its broker."""
-        return self.source == ConfigSource.DYNAMIC_TOPIC_CONFIG
+        """Whether the value was set on the topic or group itself, not on its broker."""
+        return self.source in (ConfigSource.DYNAMIC_TOPIC_CONFIG, ConfigSource.DYNAMIC_GROUP_CONFIG)
 
 
 class Append(NamedTuple):

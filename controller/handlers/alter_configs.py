@@ -1,7 +1,7 @@
-"""AlterConfigs (key 33), v0-2: set the whole dynamic configuration of topics or brokers. v2 flexible.
+"""AlterConfigs (key 33), v0-2: set the whole dynamic configuration of topics, groups or brokers. v2 flexible.
 
 Keys that the request does not contain return to their defaults; clients should use IncrementalAlterConfigs (KIP-339).
-Requires ALTER_CONFIGS on the topic, or on the cluster for brokers.
+Requires ALTER_CONFIGS on the topic or the group, or on the cluster for brokers.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from raylog.core.config import shown
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId
 from raylog.core.outcome import Outcome
+from raylog.metadata.config_resources import BROKER, GROUP, TOPIC, guarded
 from raylog.metadata.effective_configs import ALL_BROKERS
 from raylog.metadata.records import MetadataRecord
 from raylog.protocol.messages.alter_configs import (
@@ -23,14 +24,12 @@ from raylog.protocol.messages.alter_configs import (
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
-from raylog.security.acl import CLUSTER, Operation, Resource
+from raylog.security.acl import Operation
 
 if TYPE_CHECKING:
     from raylog.controller.services import ControllerServices
     from raylog.transport.exchange import Exchange
 
-TOPIC = 2
-BROKER = 4
 _BROKER_ID = re.compile(r"[0-9]{1,10}")
 
 
@@ -64,8 +63,7 @@ def alter(
     validate_only: bool,
 ) -> None:
     """Apply the changes of one resource, or only validate them. Raises KafkaError."""
-    guarded = Resource.topic(resource_name) if resource_type == TOPIC else CLUSTER
-    controller.authorization.check(exchange, Operation.ALTER_CONFIGS, guarded)
+    controller.authorization.check(exchange, Operation.ALTER_CONFIGS, guarded(resource_type, resource_name))
     outcome = _decide(controller, resource_type, resource_name, changes, replace=replace)
     if not validate_only:
         controller.decide(outcome, exchange.now)
@@ -82,6 +80,8 @@ def _decide(
     image, static = controller.image, controller.configs
     if resource_type == TOPIC:
         return configs.alter_topic_configs(image, resource_name, changes, static=static, replace=replace)
+    if resource_type == GROUP:
+        return configs.alter_group_configs(image, resource_name, changes, static=static, replace=replace)
     if resource_type != BROKER:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Resource type {resource_type} is not supported.")
     if resource_name and not _BROKER_ID.fullmatch(resource_name):

@@ -1,7 +1,7 @@
 """IncrementalAlterConfigs (key 44), v0-1: set, delete, append to or subtract from single configurations (KIP-339).
 
-v1 flexible. Topics and brokers; an empty broker name means all brokers (KIP-226). Requires ALTER_CONFIGS on the topic,
-or on the cluster for brokers.
+v1 flexible. Topics, groups and brokers; an empty broker name means all brokers (KIP-226). Requires ALTER_CONFIGS on the
+topic or the group, or on the cluster for brokers.
 """
 
 from __future__ import annotations

@@ -104,12 +104,13 @@ class ConsumerGroups:
 
     def __init__(
         self,
-        settings: Callable[[], ConsumerGroupSettings],
+        settings: Callable[[str], ConsumerGroupSettings],
         *,
         append: Append,
         new_id: Callable[[], str],
         topics: Topics,
     ) -> None:
+        """`settings` returns what applies to a group."""
         self.groups: dict[str, ConsumerGroup] = {}
         self._settings = settings
         self._append = append
@@ -124,11 +125,11 @@ class ConsumerGroups:
 
     def heartbeat(self, request: Heartbeat, now: Now, *, may_describe: MayDescribe) -> Answer:
         """A member joins, remains, or leaves. Raises KafkaError with the code for the member."""
-        check(request, self._settings())
+        check(request, self._settings(request.group_id))
         if request.member_epoch < JOINING:
             return self._leave(request, now)
         seen = self._seen.get(request.group_id) or _Seen()
-        matches = self._regexes_due(seen, now)
+        matches = self._regexes_due(request.group_id, seen, now)
         outcome = self._beat(request, now, seen=seen, matches=matches, may_describe=may_describe)
         self._commit(outcome.records, now)
         seen.version = self._topics_version
@@ -136,7 +137,8 @@ class ConsumerGroups:
             seen.regex_version, seen.regex_ms = self._topics_version, now.monotonic_ms
         self._seen[request.group_id] = seen
         self._sessions.set(
-            (request.group_id, outcome.response.member_id), now.monotonic_ms + self._settings().session_timeout_ms
+            (request.group_id, outcome.response.member_id),
+            now.monotonic_ms + self._settings(request.group_id).session_timeout_ms,
         )
         return outcome.response
 
@@ -180,7 +182,7 @@ class ConsumerGroups:
 
     def assignor_of(self, group: ConsumerGroup) -> str:
         """The assignor that most members have chosen; else the first one of the configuration."""
-        names = self._settings().assignors
+        names = self._settings(group.group_id).assignors
         chosen = Counter(member.server_assignor for member in group.members.values())
         return max(names, key=lambda name: (chosen[name], -names.index(name)))
 
@@ -203,7 +205,7 @@ class ConsumerGroups:
         for group in self.groups.values():
             for member in group.members.values():
                 key = (group.group_id, member.member_id)
-                self._sessions.set(key, now.monotonic_ms + self._settings().session_timeout_ms)
+                self._sessions.set(key, now.monotonic_ms + self._settings(group.group_id).session_timeout_ms)
                 if member.state is MemberState.UNREVOKED_PARTITIONS:
                     self._revocations.set(key, now.monotonic_ms + member.rebalance_timeout_ms)
 
@@ -276,7 +278,7 @@ class ConsumerGroups:
             return request.member_id
         member_id = request.member_id or self._new_id()
         if owner is None:
-            members_max = self._settings().members_max
+            members_max = self._settings(group.group_id).members_max
             if member_id not in group.members and len(group.members) >= members_max:
                 raise KafkaError(
                     ErrorCode.GROUP_MAX_SIZE_REACHED,
@@ -325,14 +327,14 @@ class ConsumerGroups:
 
     # --- epochs and assignments
 
-    def _regexes_due(self, seen: _Seen, now: Now) -> bool:
+    def _regexes_due(self, group_id: str, seen: _Seen, now: Now) -> bool:
         """Whether the regular expressions of a group are to be matched again."""
         if seen.regex_ms is None:
             return True
         elapsed_ms = now.monotonic_ms - seen.regex_ms
         if seen.regex_version != self._topics_version and elapsed_ms >= REGEX_REFRESH_MS_MIN:
             return True
-        return elapsed_ms >= self._settings().regex_refresh_interval_ms
+        return elapsed_ms >= self._settings(group_id).regex_refresh_interval_ms
 
     def _match(self, draft: Draft, now: Now, *, again: bool, may_describe: MayDescribe) -> bool:
         """Match new regular expressions, or all `again`, and drop unused ones. Returns whether topics have changed."""

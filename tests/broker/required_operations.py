@@ -237,7 +237,7 @@ ACL = AclCreation(
     resource_type=2, resource_name="x", principal="User:x", host="*", operation=READ, permission_type=Permission.ALLOW
 )
 ANY_ACL: dict[str, Any] = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
-TOPIC_CONFIGS, BROKER_CONFIGS = 2, 4
+TOPIC_CONFIGS, BROKER_CONFIGS, GROUP_CONFIGS = 2, 4, 32
 ASKED: dict[int, list[Required]] = {
     registry.PRODUCE: [topic_right(WRITE, produce, version=12)],
     registry.FETCH: [topic_right(READ, fetch, version=12)],
@@ -360,6 +360,12 @@ ASKED: dict[int, list[Required]] = {
                 resources=(DescribeConfigsResource(resource_type=TOPIC_CONFIGS, resource_name=name),)
             ),
         ),
+        group_right(
+            DESCRIBE_CONFIGS,
+            lambda name: DescribeConfigsRequest(
+                resources=(DescribeConfigsResource(resource_type=GROUP_CONFIGS, resource_name=name),)
+            ),
+        ),
         cluster_right(
             DESCRIBE_CONFIGS,
             DescribeConfigsRequest(
@@ -380,6 +386,12 @@ ASKED: dict[int, list[Required]] = {
                 )
             ),
         ),
+        group_right(
+            ALTER_CONFIGS,
+            lambda name: AlterConfigsRequest(
+                resources=(AlteredResource(resource_type=GROUP_CONFIGS, resource_name=name, configs=()),)
+            ),
+        ),
         cluster_right(
             ALTER_CONFIGS,
             AlterConfigsRequest(
@@ -398,6 +410,12 @@ ASKED: dict[int, list[Required]] = {
                         configs=(AlterableConfig(name="flush.ms", config_operation=0, value="5"),),
                     ),
                 )
+            ),
+        ),
+        group_right(
+            ALTER_CONFIGS,
+            lambda name: IncrementalAlterConfigsRequest(
+                resources=(AlterConfigsResource(resource_type=GROUP_CONFIGS, resource_name=name, configs=()),)
             ),
         ),
         cluster_right(

@@ -33,6 +33,18 @@ class TestConfigs:
         everything = json.loads(cli("configs", "describe", "--topic", topic, "--all", "--json").out)
         assert {"retention.ms", "segment.bytes"} < {each["name"] for each in everything}
 
+    def test_groups(self, cli: Cli) -> None:
+        assert cli("configs", "describe", "--group", "billing").out == "No values are set.\n"
+        cli("configs", "alter", "--group", "billing", "--add", "consumer.session.timeout.ms=50000")
+        (entry,) = json.loads(cli("configs", "describe", "--group", "billing", "--json").out)
+        assert (entry["name"], entry["value"], entry["source"]) == (
+            "consumer.session.timeout.ms",
+            "50000",
+            "DYNAMIC_GROUP_CONFIG",
+        )
+        cli("configs", "alter", "--group", "billing", "--delete", "consumer.session.timeout.ms")
+        assert cli("configs", "describe", "--group", "billing").out == "No values are set.\n"
+
     def test_one_broker_and_all_brokers(self, cli: Cli) -> None:
         cli("configs", "alter", "--broker-defaults", "--add", "log.retention.ms=7000")
         cli("configs", "alter", "--broker", "1", "--add", "log.retention.ms=8000")

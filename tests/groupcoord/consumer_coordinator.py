@@ -68,7 +68,7 @@ class ConsumerCoordinator:
 
     def replayed(self, log: Sequence[tuple[bytes, bytes | None]]) -> ConsumerGroups:
         groups = ConsumerGroups(
-            lambda: self.settings, append=self._append, new_id=lambda: str(next(self._ids)), topics=self.topics
+            lambda _: self.settings, append=self._append, new_id=lambda: str(next(self._ids)), topics=self.topics
         )
         for key, value in log:
             groups.replay(_consumer_record(key, value))

