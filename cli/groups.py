@@ -2,13 +2,16 @@
 
 With --json, `describe` prints an array of objects:
 
-    {"group": "g", "state": "Stable", "protocol_type": "consumer", "protocol": "range",
+    {"group": "g", "state": "Stable", "type": "consumer", "protocol_type": "consumer", "protocol": "uniform",
+     "group_epoch": 3, "target_assignment_epoch": 3,
      "members": [{"id": "...", "instance_id": null, "client_id": "...", "host": "/127.0.0.1",
-                  "partitions": [{"topic": "flights", "partition": 0}]}],
+                  "partitions": [{"topic": "flights", "partition": 0}], "epoch": 3, "is_classic": false,
+                  "target_partitions": [{"topic": "flights", "partition": 0}]}],
      "partitions": [{"topic": "flights", "partition": 0, "current_offset": 5, "log_end_offset": 7, "lag": 2,
                      "member_id": "..."}]}
 
-Unknown values are null: the offset of a partition without a commit, the member of a partition that is not assigned.
+Unknown values are null: the offset of a partition without a commit, the member of a partition that is not assigned, and
+the epochs of groups whose members assign the partitions (type classic).
 """
 
 from __future__ import annotations
@@ -47,10 +50,17 @@ def add_to(subparsers: Subparsers) -> None:
 
     listing = actions.add_parser("list", help="print the names of all groups")
     listing.add_argument("--state", action="store_true", help="also print the state of each group")
+    listing.add_argument("--verbose", action="store_true", help="print type, protocol and state of each group")
     listing.set_defaults(run=_list)
 
     describe = actions.add_parser("describe", help="print members, committed offsets and lag")
     describe.add_argument("groups", metavar="GROUP", nargs="*", help="default: all groups")
+    what = describe.add_mutually_exclusive_group()
+    what.add_argument("--members", action="store_true", help="print the members, without offsets")
+    what.add_argument("--state", action="store_true", help="print the state of each group, without offsets")
+    describe.add_argument(
+        "--verbose", action="store_true", help="with --members and --state: also epochs and assignments"
+    )
     describe.add_argument("--json", action="store_true", help="print one JSON array")
     describe.set_defaults(run=_describe)
 
@@ -103,6 +113,10 @@ def _add_topics(parser: argparse.ArgumentParser, *, required: bool) -> None:
 def _list(options: argparse.Namespace) -> None:
     with open_client(options) as client:
         found = client.list_consumer_groups()
+    if options.verbose:
+        rows = [[group.group_id, group.type, group.protocol_type or UNKNOWN, group.state] for group in found]
+        print(columns(["GROUP", "TYPE", "PROTOCOL", "STATE"], rows))
+        return
     if options.state:
         print(columns(["GROUP", "STATE"], [[group.group_id, group.state] for group in found]))
         return
@@ -117,7 +131,14 @@ def _describe(options: argparse.Namespace) -> None:
     with open_client(options) as client:
         names = options.groups or [group.group_id for group in client.list_consumer_groups()]
         described = [_description(client, name) for name in names]
-    print(json.dumps(described) if options.json else "\n\n".join(_table(group) for group in described))
+    if options.json:
+        print(json.dumps(described))
+    elif options.state:
+        print(_states(described, verbose=options.verbose))
+    elif options.members:
+        print(_members(described, verbose=options.verbose))
+    else:
+        print("\n\n".join(_table(group) for group in described))
 
 
 def _description(client: AdminClient, name: str) -> dict[str, Any]:
@@ -133,15 +154,21 @@ def _description(client: AdminClient, name: str) -> dict[str, Any]:
     return {
         "group": name,
         "state": group.state,
+        "type": group.type,
         "protocol_type": group.protocol_type,
         "protocol": group.protocol,
+        "group_epoch": group.group_epoch,
+        "target_assignment_epoch": group.target_assignment_epoch,
         "members": [
             {
                 "id": member.member_id,
                 "instance_id": member.group_instance_id,
                 "client_id": member.client_id,
                 "host": member.host,
-                "partitions": [{"topic": tp.topic, "partition": tp.partition} for tp in member.partitions],
+                "partitions": _shown(member.partitions),
+                "epoch": member.member_epoch,
+                "is_classic": member.is_classic,
+                "target_partitions": _shown(member.target_partitions),
             }
             for member in group.members
         ],
@@ -150,6 +177,10 @@ def _description(client: AdminClient, name: str) -> dict[str, Any]:
             for tp in sorted(owners.keys() | committed.keys())
         ],
     }
+
+
+def _shown(partitions: Iterable[TopicPartition]) -> list[dict[str, Any]]:
+    return [{"topic": tp.topic, "partition": tp.partition} for tp in partitions]
 
 
 def _partition(
@@ -183,6 +214,44 @@ def _log_end_offsets(client: AdminClient, partitions: Iterable[TopicPartition]) 
 
 def _offsets(client: AdminClient, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     return {tp: found.offset for tp, found in client.list_offsets(timestamps).items()}
+
+
+def _states(groups: Iterable[dict[str, Any]], *, verbose: bool) -> str:
+    titles = ["GROUP", "TYPE", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"]
+    rows = [[each["group"], each["type"], each["protocol"], each["state"], len(each["members"])] for each in groups]
+    if verbose:
+        titles += ["GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH"]
+        for row, each in zip(rows, groups, strict=True):
+            row += [each["group_epoch"], each["target_assignment_epoch"]]
+    return columns(titles, _cells(rows))
+
+
+def _members(groups: Iterable[dict[str, Any]], *, verbose: bool) -> str:
+    titles = ["GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS"]
+    if verbose:
+        titles += ["CURRENT-EPOCH", "CURRENT-ASSIGNMENT", "TARGET-EPOCH", "TARGET-ASSIGNMENT", "UPGRADED"]
+    rows = []
+    for group in groups:
+        for each in group["members"]:
+            row = [group["group"], each["id"], each["host"], each["client_id"], len(each["partitions"])]
+            if verbose:
+                upgraded = None if each["is_classic"] is None else str(not each["is_classic"]).lower()
+                row += [each["epoch"], _by_topic(each["partitions"])]
+                row += [group["target_assignment_epoch"], _by_topic(each["target_partitions"]), upgraded]
+            rows.append(row)
+    return columns(titles, _cells(rows)) if rows else "No members."
+
+
+def _by_topic(partitions: Iterable[dict[str, Any]]) -> str | None:
+    """As kafka-consumer-groups shows an assignment: topic:0,1;other:2."""
+    numbers: dict[str, list[str]] = {}
+    for each in partitions:
+        numbers.setdefault(each["topic"], []).append(str(each["partition"]))
+    return ";".join(f"{topic}:{','.join(numbers[topic])}" for topic in sorted(numbers)) or None
+
+
+def _cells(rows: Iterable[Iterable[Any]]) -> list[list[str]]:
+    return [[UNKNOWN if cell in (None, "") else str(cell) for cell in row] for row in rows]
 
 
 def _table(group: dict[str, Any]) -> str:

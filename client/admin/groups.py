@@ -9,6 +9,7 @@ from raylog.client.admin.calls import (
     Answer,
     Broker,
     Call,
+    Results,
     Steps,
     ask,
     distinct,
@@ -25,6 +26,7 @@ from raylog.client.consumer.consumer_protocol import ConsumerProtocolAssignment,
 from raylog.client.group_offsets import OffsetAndMetadata
 from raylog.core.errors import ErrorCode, KafkaError, ProtocolViolation
 from raylog.core.ids import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition, by_topic
+from raylog.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from raylog.protocol.messages.delete_groups import DeleteGroupsRequest
 from raylog.protocol.messages.describe_groups import DescribeGroupsRequest
 from raylog.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -47,12 +49,17 @@ from raylog.protocol.messages.offset_fetch import (
 )
 from raylog.security.acl import Operation
 
+CLASSIC: Final = "classic"
+CONSUMER: Final = "consumer"
 DEAD: Final = "Dead"
 """The state of a group that does not exist."""
 BY_NAME_UNTIL: Final = 9
 """The last version of OffsetFetch and OffsetCommit that names topics; later ones have their ids."""
 Partition = TypeVar("Partition", bound=tuple[str, int])
 """A TopicPartition, or a tuple like it."""
+_NO_CONSUMER_GROUP: Final = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
+_MEMBER_TYPES: Final = {0: True, 1: False}
+"""Whether a member of a consumer group uses the classic protocol."""
 _name = named("group")
 
 
@@ -75,6 +82,14 @@ class MemberDescription(NamedTuple):
     partitions: tuple[TopicPartition, ...]
     metadata: bytes
     assignment: bytes
+    member_epoch: int | None = None
+    """This and the following are of members of consumer groups only."""
+    target_partitions: tuple[TopicPartition, ...] = ()
+    """What it is to have once it has the epoch of the target assignment."""
+    topics: tuple[str, ...] = ()
+    topic_regex: str | None = None
+    is_classic: bool | None = None
+    """Whether it uses the classic protocol in a group of the consumer protocol; None if the broker does not say."""
 
 
 class GroupDescription(NamedTuple):
@@ -86,6 +101,11 @@ class GroupDescription(NamedTuple):
     protocol: str
     members: tuple[MemberDescription, ...]
     authorized_operations: frozenset[Operation] | None
+    type: str = CLASSIC
+    """`classic`, or `consumer` if the coordinator assigns (KIP-848); `protocol` is its assignor then."""
+    group_epoch: int | None = None
+    """This and the next one are of consumer groups only."""
+    target_assignment_epoch: int | None = None
 
 
 class MemberToRemove(NamedTuple):
@@ -113,20 +133,26 @@ def list_consumer_groups(
 def describe_consumer_groups(
     group_ids: Iterable[str] | str, *, include_authorized_operations: bool = False, timeout: float | None = None
 ) -> Steps[dict[str, GroupDescription]]:
-    """State and members of each group. One that does not exist fails with GROUP_ID_NOT_FOUND."""
+    """State and members of each group. One that does not exist fails with GROUP_ID_NOT_FOUND.
+
+    Each is described as a group of the consumer protocol, or where that is not what it is, as a classic one.
+    """
     wanted = distinct(several(group_ids), _name)
 
-    def request(items: Sequence[str], _: int) -> DescribeGroupsRequest:
+    def of_consumer_groups(items: Sequence[str], _: int) -> ConsumerGroupDescribeRequest:
+        return ConsumerGroupDescribeRequest(
+            group_ids=tuple(items), include_authorized_operations=include_authorized_operations
+        )
+
+    def of_classic_groups(items: Sequence[str], _: int) -> DescribeGroupsRequest:
         return DescribeGroupsRequest(groups=tuple(items), include_authorized_operations=include_authorized_operations)
 
-    def read(response: Any, _: Sequence[str]) -> Iterator[Answer]:
-        for each in response.groups:
-            gone = not each.error_code and each.group_state == DEAD
-            code = ErrorCode.GROUP_ID_NOT_FOUND if gone else each.error_code
-            yield Answer(each.group_id, None if code else _described(each), code)
-
-    found = yield Call({each: group(each) for each in wanted}, _name, request, read)
-    return found.checked()
+    found = yield Call({each: group(each) for each in wanted}, _name, of_consumer_groups, _consumer_groups)
+    others = [each for each, error in found.errors.items() if error.code in _NO_CONSUMER_GROUP]
+    as_classic = yield Call({each: group(each) for each in others}, _name, of_classic_groups, _classic_groups)
+    failed = {each: error for each, error in found.errors.items() if each not in as_classic.values}
+    values = found.values | as_classic.values
+    return Results({each: values[each] for each in wanted if each in values}, failed | as_classic.errors).checked()
 
 
 def delete_consumer_groups(group_ids: Iterable[str] | str, *, timeout: float | None = None) -> Steps[dict[str, None]]:
@@ -262,6 +288,56 @@ def remove_members_from_consumer_group(
 
 def _listing(each: Any) -> GroupListing:
     return GroupListing(each.group_id, each.protocol_type, each.group_state, each.group_type)
+
+
+def _consumer_groups(response: Any, _: Sequence[str]) -> Iterator[Answer]:
+    for each in response.groups:
+        described = None if each.error_code else _described_consumer_group(each)
+        yield Answer(each.group_id, described, each.error_code, each.error_message)
+
+
+def _classic_groups(response: Any, _: Sequence[str]) -> Iterator[Answer]:
+    for each in response.groups:
+        gone = not each.error_code and each.group_state == DEAD
+        code = ErrorCode.GROUP_ID_NOT_FOUND if gone else each.error_code
+        yield Answer(each.group_id, None if code else _described(each), code)
+
+
+def _described_consumer_group(described: Any) -> GroupDescription:
+    members = tuple(
+        MemberDescription(
+            each.member_id,
+            each.instance_id,
+            each.client_id,
+            each.client_host,
+            _partitions(each.assignment),
+            b"",
+            b"",
+            each.member_epoch,
+            _partitions(each.target_assignment),
+            tuple(each.subscribed_topic_names),
+            each.subscribed_topic_regex,
+            _MEMBER_TYPES.get(each.member_type),
+        )
+        for each in described.members
+    )
+    return GroupDescription(
+        described.group_id,
+        described.group_state,
+        CONSUMER,
+        described.assignor_name,
+        members,
+        operations_in(described.authorized_operations),
+        CONSUMER,
+        described.group_epoch,
+        described.assignment_epoch,
+    )
+
+
+def _partitions(assignment: Any) -> tuple[TopicPartition, ...]:
+    return tuple(
+        TopicPartition(topic.topic_name, number) for topic in assignment.topic_partitions for number in topic.partitions
+    )
 
 
 def _described(described: Any) -> GroupDescription:

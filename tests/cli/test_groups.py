@@ -50,6 +50,12 @@ def described(cli: Cli, group: str) -> Any:
     return only
 
 
+def table(cli: Cli, *command: str) -> tuple[list[str], dict[str, list[str]]]:
+    """The titles, and the last row of each group."""
+    head, *rows = cli("groups", *command).out.splitlines()
+    return head.split(), {row.split()[0]: row.split() for row in rows}
+
+
 def committed(cli: Cli, group: str) -> dict[int, int]:
     return {each["partition"]: each["current_offset"] for each in described(cli, group)["partitions"]}
 
@@ -110,6 +116,53 @@ class TestListAndDescribe:
         assert described(cli, group)["partitions"] == [
             {"topic": topic, "partition": 0, "current_offset": 4, "log_end_offset": 5, "lag": 1, "member_id": None}
         ]
+
+    def test_a_group_of_the_consumer_protocol(
+        self, cli: Cli, cluster: RunningCluster, group: str, topic: str, records: None
+    ) -> None:
+        settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": group, "group.protocol": "consumer"}
+        consumer = Consumer({**settings, "client.id": "reader", "auto.offset.reset": "earliest"})
+        consumer.subscribe([topic])
+        assert consumer.poll(20) is not None
+        shown = described(cli, group)
+        (member,) = shown["members"]
+        epoch = shown["group_epoch"]
+        assert (shown["type"], shown["protocol"], shown["state"]) == ("consumer", "uniform", "Stable")
+        assert shown["target_assignment_epoch"] == member["epoch"] == epoch > 0
+        assert (
+            member["partitions"]
+            == member["target_partitions"]
+            == [{"topic": topic, "partition": number} for number in range(2)]
+        )
+        assert member["is_classic"] is False
+        assert table(cli, "list", "--verbose")[1][group] == [group, "consumer", "consumer", "Stable"]
+        titles, rows = table(cli, "describe", group, "--state")
+        assert titles == ["GROUP", "TYPE", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"]
+        assert rows[group] == [group, "consumer", "uniform", "Stable", "1"]
+        titles, rows = table(cli, "describe", group, "--state", "--verbose")
+        assert titles[5:] == ["GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH"]
+        assert rows[group][5:] == [str(epoch)] * 2
+        titles, rows = table(cli, "describe", group, "--members")
+        assert titles == ["GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS"]
+        assert rows[group] == [group, member["id"], "/127.0.0.1", "reader", "2"]
+        titles, rows = table(cli, "describe", group, "--members", "--verbose")
+        assert titles[5:] == ["CURRENT-EPOCH", "CURRENT-ASSIGNMENT", "TARGET-EPOCH", "TARGET-ASSIGNMENT", "UPGRADED"]
+        assert rows[group][5:] == [str(epoch), f"{topic}:0,1", str(epoch), f"{topic}:0,1", "true"]
+        consumer.close()
+        assert cli("groups", "describe", group, "--members").out == "No members.\n"
+
+    def test_states_and_members_of_a_classic_group(self, cli: Cli, group: str, topic: str, member: Consumer) -> None:
+        assert table(cli, "describe", group, "--state", "--verbose")[1][group] == [
+            group,
+            "classic",
+            "range",
+            "Stable",
+            "1",
+            "-",
+            "-",
+        ]
+        row = table(cli, "describe", group, "--members", "--verbose")[1][group]
+        assert row[3:] == ["reader", "2", "-", f"{topic}:0,1", "-", "-", "-"]
 
     def test_members_without_partitions_are_shown(
         self, cli: Cli, cluster: RunningCluster, group: str, topic: str

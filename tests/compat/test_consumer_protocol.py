@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupType, KafkaException
 from confluent_kafka.admin import AdminClient
 
+import raylog
 from tests.compat.group_member import GroupMember, group_members, wait_until
 from tests.compat.test_groups import places, produce, values_read, wait_for_share, wait_for_values
 from tests.compat.topics import create_topic
@@ -125,6 +126,13 @@ def test_groups_are_listed_and_described(bootstrap_servers: str, topic: str, sta
     (each,) = found.members
     assert {(tp.topic, tp.partition) for tp in each.assignment.topic_partitions} == places(topic)
     assert each.target_assignment.topic_partitions == each.assignment.topic_partitions
+    with raylog.AdminClient(bootstrap_servers=bootstrap_servers) as ours:
+        described = ours.describe_consumer_groups("shown")["shown"]
+    assert (described.state, described.type, described.protocol) == ("Stable", "consumer", "uniform")
+    assert described.group_epoch == described.target_assignment_epoch == described.members[0].member_epoch
+    (shown,) = described.members
+    assert shown.partitions == shown.target_partitions == tuple(sorted(places(topic)))
+    assert (shown.topics, shown.topic_regex, shown.is_classic) == ((topic,), None, False)
     member.close()
     admin.delete_consumer_groups(["shown"])["shown"].result(ANSWER_SECONDS)
 
