@@ -368,7 +368,7 @@ class TestAbsentBrokers:
 class TestAnySequence:
     """Whatever happens on the way, each acknowledged record is where it was written when everybody is back."""
 
-    @pytest.mark.parametrize("seed", range(by_form(24, quick=3, long=500)))
+    @pytest.mark.parametrize("seed", range(by_form(12, quick=3, long=500)))
     def test_reassignments_during_crashes(self, seed: int) -> None:
         rng = random.Random(seed)
         config = {"replica.lag.time.max.ms": "1000", "leader.imbalance.check.interval.seconds": "3"}

@@ -34,10 +34,13 @@ from raylog.transport.node import Job
 from tests.metadata.snapshots import encode_snapshot
 from tests.support.direct_quorum import LOG_PATH, DirectQuorum
 from tests.support.exchanges import Answers, exchange_on
+from tests.support.forms import by_form
 from tests.support.sim_disk import Killed
 
 SMALL_SNAPSHOTS = {"metadata.log.max.record.bytes.between.snapshots": "2000"}
 PARTITION_PATH = f"{LOG_PATH}/{METADATA_PARTITION}"
+KILL_STEP = by_form(2, long=1)
+"""A voter is killed at each so many-th operation of its disk."""
 
 
 @pytest.fixture
@@ -355,7 +358,7 @@ class TestVotersDisk:
         assert names(deposed) == {"committed"}
 
     def test_after_a_kill_at_any_write_the_others_continue_and_the_voter_returns(self) -> None:
-        for kill_at_op in range(1, 25):
+        for kill_at_op in range(1, 25, KILL_STEP):
             quorum = DirectQuorum(seed=kill_at_op)
             active = quorum.start_all()
             number = quorum.number_of(others(quorum)[0])
@@ -521,7 +524,7 @@ class TestSnapshots:
 
     @pytest.mark.slow
     def test_after_a_kill_during_the_replacement_of_a_longer_log_the_voter_returns(self) -> None:
-        for kill_at_op in range(1, 40):
+        for kill_at_op in range(1, 40, KILL_STEP):
             quorum, number = self.with_a_tail_of_its_own(seed=kill_at_op)
             quorum.cut_off.clear()
             quorum.disks[number].arm(kill_at_op=kill_at_op)
@@ -571,7 +574,7 @@ class TestSnapshots:
 
     @pytest.mark.slow
     def test_after_a_kill_during_the_replacement_of_uncommitted_records_the_voter_returns(self) -> None:
-        for kill_at_op in range(1, 40, 2):
+        for kill_at_op in range(1, 40, 2 * KILL_STEP):
             quorum = DirectQuorum(SMALL_SNAPSHOTS, seed=kill_at_op)
             quorum.start_all()
             number = self.leave_behind(quorum)
@@ -586,7 +589,7 @@ class TestSnapshots:
 
     @pytest.mark.slow
     def test_after_a_kill_during_the_installation_the_voter_returns(self) -> None:
-        for kill_at_op in range(1, 40):
+        for kill_at_op in range(1, 40, KILL_STEP):
             quorum = DirectQuorum(SMALL_SNAPSHOTS, seed=kill_at_op)
             quorum.start_all()
             number = quorum.number_of(others(quorum)[0])

@@ -299,4 +299,4 @@ class Moves(RuleBasedStateMachine):
 
 
 TestMoves = Moves.TestCase
-TestMoves.settings = settings(max_examples=by_form(150, long=3000), stateful_step_count=30, deadline=None)
+TestMoves.settings = settings(max_examples=by_form(80, quick=20, long=3000), stateful_step_count=30, deadline=None)

@@ -18,7 +18,7 @@ from raylog.groupcoord.records import GroupCommitted
 from tests.groupcoord.coordinator import RANGE, ROUND_ROBIN, Coordinator, Waiting
 from tests.support.forms import by_form
 
-SEEDS = by_form(120, quick=20, long=5000)
+SEEDS = by_form(60, quick=20, long=5000)
 STEPS = 500
 PARTITIONS = tuple(range(7))
 SESSION_MS = 6000

@@ -16,12 +16,13 @@ from raylog.protocol.records.batch import split_batches
 from raylog.protocol.records.reader import read_records
 from tests.logstore.batches import NOW, PATH, batch, marker, new_disk, open_log
 from tests.logstore.test_power_cuts import ROOT, TOPIC_ID, TP, open_dir
+from tests.support.forms import by_form
 from tests.support.sim_disk import SimDisk
 
 SETTINGS = LogSettings(segment_bytes=900, index_interval_bytes=150)
 ABORTED = {17: (8, 11, 12), 34: (27, 28, 30)}
 """Where a marker lies -> where the batches begin that it has aborted."""
-FLIPS = 100
+FLIPS = by_form(50, quick=25, long=1000)
 CUTS = 6
 
 

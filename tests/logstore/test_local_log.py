@@ -720,7 +720,7 @@ class ReadersAgainstLog(RuleBasedStateMachine):
 
 
 ReadersAgainstLog.TestCase.settings = settings(
-    max_examples=by_form(250, quick=50, long=5000),
+    max_examples=by_form(120, quick=50, long=5000),
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

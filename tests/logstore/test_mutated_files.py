@@ -33,8 +33,8 @@ from tests.logstore.test_power_cuts import ROOT, open_dir
 from tests.support.forms import by_form
 from tests.support.mutations import mutations
 
-MUTATIONS = by_form(2000, quick=300, long=100_000)
-FILE_MUTATIONS = by_form(12, quick=2, long=500)
+MUTATIONS = by_form(1000, quick=300, long=100_000)
+FILE_MUTATIONS = by_form(6, quick=2, long=500)
 """Of each file of a whole directory."""
 INT64_MAX = (1 << 63) - 1
 OFFSETS = encode_offsets({TopicPartition("a", 0): Offset(0), TopicPartition("b", 12): Offset(34_567_890)})

@@ -183,7 +183,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=by_form(600, long=20_000), deadline=None)
+@settings(max_examples=by_form(200, quick=50, long=20_000), deadline=None)
 @given(st.integers(0, 30), st.lists(STEPS, max_size=25), st.integers(0, 5))
 def test_no_record_that_a_group_has_not_read_is_before_its_translated_offset(
     lag: int, steps: list[tuple[object, ...]], unread: int

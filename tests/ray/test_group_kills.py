@@ -56,7 +56,7 @@ from tests.support.hang import HANG_SECONDS
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
 
-KILLS = by_form(7, long=100)
+KILLS = by_form(4, long=100)
 TOPIC, GROUP = "orders", "accountants"
 PARTITIONS, MEMBERS = 6, 3
 RECORDS_PER_SECOND = 900
