@@ -61,6 +61,8 @@ class BrokerStatus:
     """Log directories and partitions that are offline, with the reason; no more than FAILURES_SHOWN_MAX."""
     uncleanable: dict[str, str] = field(default_factory=dict)
     """Partitions that cannot be compacted, with the reason; no more than FAILURES_SHOWN_MAX."""
+    metrics: str = ""
+    """host:port of its metrics; empty if they are not shown."""
 
 
 @ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=0)
@@ -102,6 +104,7 @@ class BrokerActor(NodeActor):
             self._broker.throttled(),
             dict(islice(offline.items(), FAILURES_SHOWN_MAX)),
             {str(tp): why for tp, why in islice(self._broker.log_cleaner.uncleanable().items(), FAILURES_SHOWN_MAX)},
+            self.metrics_address,
         )
 
     async def open_session(self, *, internal: bool = False) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from dataclasses import dataclass
+from functools import partial
 from uuid import uuid4
 
 import ray
@@ -22,6 +23,7 @@ from raylog.actors.node_actor import (
 from raylog.broker.listeners import plan_listeners, with_last_ports
 from raylog.config.network import socket_options
 from raylog.controller.controller import Controller
+from raylog.controller.metrics import scrape
 from raylog.core.config import Configs
 from raylog.logstore.disk import RealDisk
 from raylog.logstore.start_checks import check_machine
@@ -40,6 +42,8 @@ class ControllerStatus:
     """0 while it is restarting."""
     active: bool
     """Whether it is the active controller."""
+    metrics: str = ""
+    """host:port of its metrics; empty if they are not shown."""
 
 
 @ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=0)
@@ -57,7 +61,8 @@ class ControllerActor(NodeActor):
 
     async def status(self) -> ControllerStatus:
         controller = self._controller
-        return ControllerStatus(self._spec.node_id, os.getpid(), controller is not None and controller.is_active)
+        is_active = controller is not None and controller.is_active
+        return ControllerStatus(self._spec.node_id, os.getpid(), is_active, self.metrics_address)
 
     async def internal_endpoint(self) -> Endpoint:
         """The address for brokers, as soon as they can connect."""
@@ -91,6 +96,7 @@ class ControllerActor(NodeActor):
             resolve=PeerDirectory(self._spec.cluster).resolve,
             on_failure=exit_after_violation,
             configs=lambda: controller.configs,
+            scrape=partial(scrape, controller),
         )
         try:
             await server.start()

@@ -35,7 +35,8 @@ from raylog.security.cluster_secret import token_secret
 from raylog.security.tls import server_context
 from raylog.transport.endpoints import Endpoint
 from raylog.transport.node import NodeIdentity
-from raylog.transport.server import NodeServer, TurnTimes
+from raylog.transport.server import NodeServer
+from raylog.transport.turn_times import TurnTimes
 
 log = logging.getLogger("raylog.actors")
 RESTART_PAUSE_SECONDS = 0.2
@@ -107,10 +108,13 @@ class NodeActor:
 
     async def take_turn_times(self) -> TurnTimes:
         """How long turns of the event loop took since the last call, or since the start."""
-        if self._server is None:
-            return TurnTimes()
-        times, self._server.turns = self._server.turns, TurnTimes()
-        return times
+        return TurnTimes() if self._server is None else self._server.turns.take()
+
+    @property
+    def metrics_address(self) -> str:
+        """host:port of its metrics; empty while they are not shown."""
+        bound = None if self._server is None else self._server.metrics.bound
+        return "" if bound is None else str(bound)
 
     async def stop(self) -> None:
         """Stop cleanly: everything is on disk on return. The actor remains, but serves no requests."""

@@ -19,7 +19,7 @@ from raylog.core.outcome import Outcome
 from raylog.groupcoord import records
 from raylog.groupcoord.consumer.topics import ImageTopics
 from raylog.groupcoord.records import OffsetCommitted
-from raylog.groupcoord.shards import OFFSETS_TOPIC, GroupShard
+from raylog.groupcoord.shards import OFFSETS_TOPIC, GroupCounts, GroupShard
 from raylog.logstore.cleaner import CleanerBuffers, clean
 from raylog.logstore.disk import RealDisk
 from raylog.logstore.log import Log
@@ -81,6 +81,7 @@ def _load(log: Log) -> float:
         topics=ImageTopics(MetadataImage),
         new_id=lambda: "",
         on_append=lambda tp, size: None,
+        counts=GroupCounts(),
     )
     begun = time.process_time()
     while shard.load_some():

@@ -6,7 +6,7 @@ import raylog
 from benchmarks.figures import Figure, figure, progress
 from raylog.actors.cluster_actors import current_handles
 from raylog.actors.names import broker_name
-from raylog.transport.server import TurnTimes
+from raylog.transport.turn_times import TurnTimes
 
 
 def longest_turn(cluster: raylog.Cluster) -> Figure:

@@ -11,6 +11,7 @@ from uuid import UUID
 from raylog.broker.active_controller import ActiveController
 from raylog.broker.api_handlers import HANDLERS
 from raylog.broker.authentication import ClientAuthentication
+from raylog.broker.consumer_lag import ConsumerLag
 from raylog.broker.directory_assignments import DirectoryAssignments
 from raylog.broker.handlers.fetch import Readable
 from raylog.broker.handlers.forwarded import PARTITIONS_OPENED
@@ -24,6 +25,7 @@ from raylog.broker.partitions import PartitionTable
 from raylog.broker.producer_ids import ProducerIds
 from raylog.broker.replica_fetchers import CopyHooks, ReplicaFetchers
 from raylog.broker.topic_creation import Requester, TopicCreation
+from raylog.broker.traffic import BrokerTraffic
 from raylog.config.authentication import LOCAL_PRINCIPAL_MAPPING
 from raylog.config.compaction import COMPACT
 from raylog.config.consumer_groups import ConsumerGroupSettings
@@ -157,6 +159,7 @@ class Broker(Node):
         sampling = Sampling(self.settings.quotas.window_count, self.settings.quotas.window_ms)
         self.request_quotas = RequestQuotas(sampling, clock_ns=lambda: self.work_clock_ns())
         """What clients use of their quotas; asked while there are quotas, see `quotas`."""
+        self.traffic = BrokerTraffic()
         self._readers_to_check = False
         """Whether quotas have changed that may limit local readers."""
         self.leader_throttle = ReplicationThrottle(now_ms=now.monotonic_ms)
@@ -251,6 +254,9 @@ class Broker(Node):
             self._coordination_link,
             enabled=lambda: self.settings.transactions.verification,
         )
+        self.consumer_lag = ConsumerLag(
+            identity.node_id, self.groups, self.partitions, lambda: self.image, self._coordination_link
+        )
         self._topic_creation = TopicCreation(
             self.lifecycle.link, num_partitions=lambda: self.settings.topics.num_partitions
         )
@@ -344,6 +350,11 @@ class Broker(Node):
 
     def connection_limit(self, address: str) -> Limit | None:
         return self.image.client_quotas.ip_limit(address)
+
+    def prepare_scrape(self, now: Now, done: Callable[[], None]) -> None:
+        self._begin_event(now)
+        self.consumer_lag.refresh(now, done)
+        self.run(now)
 
     def new_authenticator(self, listener: Listener, peer_host: str) -> Authenticator:
         if peer_host.startswith(UNIX_PEER):
@@ -501,8 +512,10 @@ class Broker(Node):
             case TopicCreated() | PartitionCreated():
                 self.groups.topics_changed()
             case TopicDeleted() if self._following:
+                topic = self.image.deleted_topics[record.topic_id]
                 self.groups.topics_changed()
-                self.groups.topic_deleted(self.image.deleted_topics[record.topic_id], now)
+                self.groups.topic_deleted(topic, now)
+                self.traffic.topic_deleted(topic)
 
     def _configs_changed(self) -> None:
         self.configs = effective_configs(self.image, self._static_configs, self.identity.node_id, cipher=self._cipher)
@@ -534,6 +547,7 @@ class Broker(Node):
             self.add_steps(self._check_readers)  # once for many changes
 
     def _check_readers(self, _: Now) -> bool:
+        self.traffic = BrokerTraffic()
         self._readers_to_check = False
         self.local_readers.quotas_changed()
         return False
@@ -635,6 +649,7 @@ class Broker(Node):
         return self._follower_throttle.free_ms(rate_bytes_per_sec=rate, now_ms=now.monotonic_ms)
 
     def _copied(self, partition: Partition, size_bytes: int, now: Now) -> None:
+        self.traffic.replication_bytes_in += size_bytes
         if partition.throttled_as_follower and not self._is_in_sync(partition):
             rate = self.settings.replication.follower_rate_bytes_per_sec
             self._follower_throttle.used(size_bytes, rate_bytes_per_sec=rate, now_ms=now.monotonic_ms)

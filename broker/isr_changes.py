@@ -52,6 +52,8 @@ class IsrChanges:
         self._lag_ms_max = lag_ms_max
         self._may_join = may_join
         self._on_change = on_change
+        self.shrinks = self.expands = 0
+        """Changes of an ISR that the controller has accepted."""
         self._dirty: dict[TopicPartition, None] = {}
         self._in_flight = False
 
@@ -83,13 +85,14 @@ class IsrChanges:
         if not asked:
             return
         self._in_flight = True
+        before = {tp: 0 if (of := partition.replicas) is None else len(of.isr) for tp, (partition, _) in asked.items()}
         topics = tuple(
             RequestTopicData(topic_id=partition.topic_id, partitions=(request,))
             for partition, request in asked.values()
         )
         self._link.request(
             AlterPartitionRequest(broker_id=self._broker_id, broker_epoch=self._broker_epoch(), topics=topics),
-            lambda response, now: self._answered(asked, response, now),
+            lambda response, now: self._answered(asked, before, response, now),
             lambda _, now: self._request_failed(asked),
             now=now,
             timeout_ms=ANSWER_MS_MAX,
@@ -118,6 +121,7 @@ class IsrChanges:
     def _answered(
         self,
         asked: Mapping[TopicPartition, tuple[Partition, RequestPartitionData]],
+        before: Mapping[TopicPartition, int],
         response: AlterPartitionResponse,
         now: Now,
     ) -> None:
@@ -128,6 +132,8 @@ class IsrChanges:
         for (tp, (partition, request)), topic in zip(asked.items(), response.topics, strict=True):
             [result] = topic.partitions
             replicas = partition.replicas
+            if result.error_code == ErrorCode.NONE:
+                self._count(before[tp], len(request.new_isr_with_epochs))
             if replicas is None or (partition.leader_epoch, replicas.partition_epoch) != (
                 request.leader_epoch,
                 request.partition_epoch,
@@ -141,6 +147,10 @@ class IsrChanges:
             elif result.error_code not in STALE_STATE_CODES:
                 replicas.proposal_failed()
         self.ask(now)
+
+    def _count(self, before: int, after: int) -> None:
+        self.shrinks += after < before
+        self.expands += after > before
 
     def _request_failed(self, asked: Mapping[TopicPartition, tuple[Partition, RequestPartitionData]]) -> None:
         self._in_flight = False

@@ -126,6 +126,15 @@ class LocalReaders:
         self._readers: dict[LocalReader, None] = {}
         self._pages: dict[TopicPartition, _OpenPartition] = {}
 
+    @property
+    def reader_count(self) -> int:
+        return len(self._readers)
+
+    @property
+    def partition_count(self) -> int:
+        """The number of partitions that are open in a reader."""
+        return len(self._pages)
+
     # --- readers
 
     def connected(self, *, user: int, broker_user: int) -> LocalReader | None:

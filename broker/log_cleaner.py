@@ -94,7 +94,14 @@ class LogCleaner:
         self._running: dict[TopicPartition, _Cleaning] = {}
         self._uncleanable: dict[TopicPartition, tuple[Log, str]] = {}
         """Logs that cannot be cleaned, each with the reason."""
+        self.cleaned_logs = self.read_bytes = self.written_bytes = 0
+        """Of cleanings that were completed since the start."""
         self._stopped = False
+
+    @property
+    def running(self) -> int:
+        """The number of logs that are being cleaned."""
+        return len(self._running)
 
     def uncleanable(self) -> dict[TopicPartition, str]:
         """Partitions that cannot be cleaned, each with the reason."""
@@ -201,6 +208,9 @@ class LogCleaner:
             return
         what = {"topic_partition": str(cleaning.topic_partition), "upto": cleaned.upto}
         sizes = {"read_bytes": cleaned.read_bytes, "written_bytes": cleaned.written_bytes}
+        self.cleaned_logs += 1
+        self.read_bytes += cleaned.read_bytes
+        self.written_bytes += cleaned.written_bytes
         events.info("log cleaned", extra={**what, **sizes})
         self._on_cleaned(now)
         self._finish(cleaning)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from raylog.broker.broker import Broker
 from raylog.broker.local_endpoint import LocalEndpoint, open_local_endpoint
+from raylog.broker.metrics import scrape
 from raylog.config.network import SocketOptions
 from raylog.core.errors import ConfigError
 from raylog.transport import unix
@@ -39,7 +40,13 @@ class BrokerServer(NodeServer):
     ) -> None:
         """Raises ConfigError if a listener's TLS keys cannot be read."""
         super().__init__(
-            broker, listeners, options=options, resolve=resolve, on_failure=on_failure, configs=lambda: broker.configs
+            broker,
+            listeners,
+            options=options,
+            resolve=resolve,
+            on_failure=on_failure,
+            configs=lambda: broker.configs,
+            scrape=partial(scrape, broker),
         )
         self._broker = broker
         self._local_endpoint: LocalEndpoint | None = None

@@ -11,6 +11,7 @@ from raylog.broker.metadata_follower import MetadataFollower
 from raylog.broker.partitions import PartitionTable
 from raylog.broker.producer_ids import ProducerIds
 from raylog.broker.topic_creation import Requester
+from raylog.broker.traffic import BrokerTraffic
 from raylog.config.consumer_groups import ConsumerGroupSettings
 from raylog.config.settings import BrokerSettings
 from raylog.core.clock import Now
@@ -52,6 +53,7 @@ class BrokerServices(Protocol):
     isr_changes: IsrChanges
     fetch_sessions: FetchSessions
     leader_throttle: ReplicationThrottle
+    traffic: BrokerTraffic
     quotas: RequestQuotas | None
     request_quotas: RequestQuotas
     unsent_bytes: int

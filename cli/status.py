@@ -8,13 +8,15 @@ With --json one object:
                   "throttled": [{"quota": "producer_byte_rate", "user": "alice", "client_id": null, "ip": null,
                                  "times": 3, "total_ms": 1500}],
                   "offline": {"flights-3": "00000000000000000000.log was deleted"},
-                  "uncleanable": {"prices-0": "00000000000000000000.log: at position 0: ..."}}],
-     "controllers": [{"id": 0, "pid": 4711, "active": true}],
+                  "uncleanable": {"prices-0": "00000000000000000000.log: at position 0: ..."},
+                  "metrics": "127.0.0.1:9404"}],
+     "controllers": [{"id": 0, "pid": 4711, "active": true, "metrics": null}],
      "topics": {"flights": {"partitions": 6}}}
 
 A broker's state is starting, running, restarting, or "disk failed": its log directories are offline, and it leads
 nothing. offline lists up to 100 log directories and partitions that cannot be used, with the reason, and uncleanable up
 to 100 partitions that cannot be compacted.
+metrics is the address of a node's metrics (raylog.metrics.address).
 The port of a broker that is not running is 0, as is the pid of one that is restarting. At a niceness above 0 a broker
 waits for the other processes of the machine. record_scan says what checks the records of producers: C, or the slower
 numba or Python where raylog was installed without a C compiler. throttled lists the clients that were over a quota
@@ -70,11 +72,17 @@ def describe(name: str, cluster: ClusterStatus) -> dict[str, Any]:
                 "throttled": [_throttled(each) for each in broker.throttled],
                 "offline": broker.offline,
                 "uncleanable": broker.uncleanable,
+                "metrics": broker.metrics or None,
             }
             for broker in brokers
         ],
         "controllers": [
-            {"id": controller.id, "pid": controller.pid, "active": controller.active}
+            {
+                "id": controller.id,
+                "pid": controller.pid,
+                "active": controller.active,
+                "metrics": controller.metrics or None,
+            }
             for controller in cluster.controllers
         ],
         "topics": {topic: {"partitions": count} for topic, count in sorted(topics.items())},
@@ -133,6 +141,12 @@ def table(status: dict[str, Any]) -> str:
         what: [[str(broker["id"]), *failed] for broker in status["brokers"] for failed in broker[what].items()]
         for what in ("offline", "uncleanable")
     }
+    metrics = [
+        [f"{what} {node['id']}", f"http://{node['metrics']}/metrics"]
+        for what, nodes in (("broker", status["brokers"]), ("controller", status["controllers"]))
+        for node in nodes
+        if node["metrics"]
+    ]
     head = ["BROKER", "QUOTA", "USER", "CLIENT ID", "IP", "THROTTLED", "MS"]
     return "\n\n".join(
         [
@@ -140,6 +154,7 @@ def table(status: dict[str, Any]) -> str:
             columns(["BROKER", "STATE", "LISTENS ON", "PID", "NICE", "RECORD SCAN", "RAY NODE"], brokers),
             columns(["CONTROLLER", "STATE", "PID"], controllers),
             columns(["TOPIC", "PARTITIONS"], topics) if topics else "no topics",
+            *([columns(["NODE", "METRICS"], metrics)] if metrics else []),
             *([columns(head, throttled)] if throttled else []),
             *(columns(["BROKER", what.upper(), "REASON"], rows) for what, rows in failures.items() if rows),
         ]

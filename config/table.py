@@ -130,6 +130,7 @@ from raylog.config.membership import (
     CONTROLLED_SHUTDOWN_ENABLE,
     NODE_ID,
 )
+from raylog.config.metrics import RAYLOG_METRICS_ADDRESS
 from raylog.config.network import (
     ADVERTISED_LISTENERS,
     CONNECTIONS_MAX_IDLE_MS,
@@ -229,6 +230,7 @@ BROKER_KEYS: Final[Mapping[str, tuple[ConfigKey[Any], ...]]] = {
         BROKER_SESSION_TIMEOUT_MS,
         CONTROLLED_SHUTDOWN_ENABLE,
     ),
+    "Metrics": (RAYLOG_METRICS_ADDRESS,),
     "Network": (
         LISTENERS,
         ADVERTISED_LISTENERS,

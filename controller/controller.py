@@ -23,7 +23,7 @@ from raylog.controller import brokers, delegation_tokens, features
 from raylog.controller.broker_sessions import BrokerPresence, BrokerSessions
 from raylog.controller.configs import unclean_election_rule
 from raylog.controller.delegation_tokens import DelegationTokens
-from raylog.controller.elections import TopicRule, balance_leaders, unclean_elections
+from raylog.controller.elections import TopicRule, balance_leaders, count_unclean, unclean_elections
 from raylog.controller.handlers import (
     allocate_producer_ids,
     alter_partition,
@@ -144,6 +144,8 @@ class Controller(Node):
         self.cipher = PasswordCipher(identity.cluster_secret, new_nonce)
         self.sessions = self._no_sessions()
         self.presence = BrokerPresence()
+        self.unclean_elections = 0
+        """Leaders that were elected outside of the ISR since the start."""
         self.observers = Observers()
         self.endpoints: dict[str, Endpoint] = {}
         """Where brokers reach this controller, by listener name; filled by `start`."""
@@ -221,12 +223,15 @@ class Controller(Node):
         KafkaError(KAFKA_STORAGE_ERROR); one of several raises InvariantViolation, since another one may have space.
         """
         self.check_active()
+        unclean = count_unclean(self.image, outcome.records)
         try:
-            return self.metadata_log.decide(outcome, leader_epoch=self.leader_epoch, now_ms=now.wall_ms)
+            response = self.metadata_log.decide(outcome, leader_epoch=self.leader_epoch, now_ms=now.wall_ms)
         except KafkaError as error:
             if error.code is ErrorCode.KAFKA_STORAGE_ERROR and self.quorum.others:
                 raise InvariantViolation(f"the active controller cannot write: {error.message}") from error
             raise
+        self.unclean_elections += unclean
+        return response
 
     def check_active(self) -> None:
         """Raises KafkaError(NOT_CONTROLLER) if this controller is not active."""

@@ -267,3 +267,13 @@ def elect_by_type(
     if elected == NO_BROKER_ID:
         return leader, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
     return elected, ErrorCode.NONE
+
+
+def count_unclean(image: MetadataImage, records: Iterable[MetadataRecord]) -> int:
+    """How many of the records elect a leader that is not in the ISR, so that acknowledged records may be lost."""
+    found = 0
+    for record in records:
+        topic = image.topics_by_id.get(record.topic_id) if isinstance(record, LeaderChanged) else None
+        if topic is not None and isinstance(record, LeaderChanged) and record.leader != NO_BROKER_ID:
+            found += record.leader not in topic.partitions[record.partition].isr
+    return found

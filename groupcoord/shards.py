@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 
 from raylog.config.consumer_groups import ConsumerGroupSettings
@@ -43,6 +44,24 @@ EXPIRE_STEP_GROUPS = 200
 """How many groups are checked for expired offsets before others are served."""
 
 
+@dataclass(slots=True)
+class GroupCounts:
+    """What this node has done as a coordinator of groups since it started."""
+
+    classic_rebalances: int = 0
+    """Generations of classic groups that have begun."""
+    consumer_rebalances: int = 0
+    """Target assignments that were computed."""
+    offset_commits: int = 0
+    offset_expirations: int = 0
+
+    def classic_rebalance(self) -> None:
+        self.classic_rebalances += 1
+
+    def consumer_rebalance(self) -> None:
+        self.consumer_rebalances += 1
+
+
 class GroupShard:
     """The groups of one partition and their committed offsets, over its log, for one leader epoch."""
 
@@ -55,13 +74,19 @@ class GroupShard:
         topics: Topics,
         new_id: Callable[[], str],
         on_append: Callable[[TopicPartition, int], None],
+        counts: GroupCounts,
     ) -> None:
         self.leader_epoch = partition.leader_epoch
         self.offsets = GroupOffsets()
-        self.classic = ClassicGroups(limits, append=self.append, new_id=new_id)
+        self.classic = ClassicGroups(limits, append=self.append, new_id=new_id, on_rebalance=counts.classic_rebalance)
         self.consumer = ConsumerGroups(
-            consumer_settings, append=self._append_of_consumer_group, new_id=new_id, topics=topics
+            consumer_settings,
+            append=self._append_of_consumer_group,
+            new_id=new_id,
+            topics=topics,
+            on_rebalance=counts.consumer_rebalance,
         )
+        self._counts = counts
         self._log: ShardLog[GroupRecord] = ShardLog(
             partition, encode=_encode, decode=_decode, replay=self.replay, on_append=on_append
         )
@@ -164,6 +189,7 @@ class GroupShard:
             else:
                 gone = expired(group, committed, retention_ms=retention_ms, now_ms=now.wall_ms)
             forgotten += self.offsets.delete(group_id, gone)
+            self._counts.offset_expirations += len(gone)
             stays = len(gone) < len(committed) or self.offsets.unstable(group_id)
             if group is not None and group.is_unused and not stays:
                 forgotten.append(GroupDeleted(group_id))
@@ -201,8 +227,10 @@ class GroupShards:
                 topics=topics,
                 new_id=new_id,
                 on_append=node.partition_appended,
+                counts=self.counts,
             )
 
+        self.counts = GroupCounts()
         self._shards = CoordinatorShards(OFFSETS_TOPIC, node, make)
         self._add_steps = node.add_steps
         self._limits = limits
@@ -289,6 +317,7 @@ class GroupShards:
             if error.code is ErrorCode.UNKNOWN_SERVER_ERROR:
                 raise KafkaError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, error.message) from error
             raise
+        self.counts.offset_commits += len(outcome.records)
         return outcome.response
 
     def fetch(
@@ -297,6 +326,10 @@ class GroupShards:
         """The committed offsets of the group: those of `partitions`, or all. Raises KafkaError."""
         offsets = self.shard(exchange, group).offsets
         return offsets.fetch_all(group) if partitions is None else offsets.fetch(group, partitions)
+
+    def coordinated(self) -> Iterator[GroupShard]:
+        """The loaded shards of this node, for metrics: not all that they show is committed."""
+        return self._shards.all()
 
     def topics_changed(self) -> None:
         """A topic was created or deleted, or has more partitions."""

@@ -1,4 +1,4 @@
-"""Generates docs/configuration.md, docs/limits.md, and the table of requests in docs/compatibility.md, from the code.
+"""Generates pages of docs/ from the code: configuration.md, limits.md, metrics.md, the requests of compatibility.md.
 
 `python script/generate_docs.py` writes them; with `--check`, as a test runs it, it only reports what is out of date.
 """
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from limits_page import limits_page
+from metrics_page import metrics_page
 
 from raylog.config.admin import ADMIN_KEYS
 from raylog.config.client import CLIENT_KEYS
@@ -110,6 +111,7 @@ def documents() -> dict[Path, str]:
         compatibility: f"{before}{BEGIN}\n{_requests()}\n{END}{after}",
         ROOT / "docs" / "configuration.md": _configuration(),
         ROOT / "docs" / "limits.md": limits_page(),
+        ROOT / "docs" / "metrics.md": metrics_page(),
     }
 
 

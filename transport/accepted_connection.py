@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from raylog.security.principal import ANONYMOUS, LOCAL_HOST, Client
+from raylog.transport.connection_counts import ConnectionCounts
 from raylog.transport.endpoints import UNIX_PEER, Listener
 from raylog.transport.server_connection import ServerConnection
 
@@ -52,6 +53,7 @@ class AcceptedConnection(ServerConnection):
         unauthenticated_bytes_max: int,
         authenticator: Authenticator,
         now: Now,
+        counts: ConnectionCounts | None = None,
     ) -> None:
         """`unauthenticated_bytes_max` limits the requests before the peer is authenticated."""
         super().__init__(frame_bytes_max=frame_bytes_max)
@@ -62,6 +64,8 @@ class AcceptedConnection(ServerConnection):
         self.listener = listener
         self.peer_host = peer_host
         self.authenticator = authenticator
+        self.counts = counts or ConnectionCounts()
+        """Those of its listener and door."""
         self.software = ("", "")
         """Name and version of the client library, if it has sent them (KIP-511)."""
         self.unsent_bytes = 0
@@ -71,6 +75,10 @@ class AcceptedConnection(ServerConnection):
         self.checked_since_ms: int | None = None
         """When the check of its credentials that is under way began (monotonic)."""
         self.turn = Turn()
+        self.queue_ms = 0
+        """How long the requests of the current turn have waited for it."""
+        self.waits_since_ms = 0
+        """Since when `waits_for_turn` (monotonic)."""
         self.opened_ms = self.last_active_ms = now.monotonic_ms
         self._host = LOCAL_HOST if peer_host.startswith(UNIX_PEER) else peer_host
 
@@ -81,6 +89,7 @@ class AcceptedConnection(ServerConnection):
 
     def authentication_completed(self) -> None:
         """The peer is authenticated: requests of any size follow."""
+        self.counts.authenticated += 1
         self.sasl_tokens_expected = False
         self.limit_frames(max_bytes=self._frame_bytes_max)
 

@@ -82,6 +82,8 @@ def _serve(node: Server, connection: AcceptedConnection, request_frame: memoryvi
     exchange.frame = _RELEASED
     if response is not None:
         exchange.answer(response)
+    if exchange.output is None:
+        exchange.local_ns = node.work_clock_ns() - exchange.began_ns
     if began_ns:
         exchange.end_work()
 

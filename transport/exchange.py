@@ -70,6 +70,8 @@ class Owner(Protocol):
     """How long a response waits for the commits it depends on; None: without limit."""
     quotas: RequestQuotas | None
     """Charges clients for what they use; None if no client has a quota."""
+    work_clock_ns: Callable[[], int]
+    """Measures how long requests take."""
 
     def touch(self, connection: AcceptedConnection) -> None:
         """The connection has output, or may take its next request."""
@@ -98,18 +100,19 @@ class Exchange:
         "_work_began_ns",
         "_work_ns",
         "answered",
-        "answered_ms",
         "api_version",
+        "began_ns",
         "client_id",
         "close_reason",
-        "completed_ms",
         "connection",
         "correlation_id",
         "frame",
+        "local_ns",
         "node",
         "now",
         "output",
         "output_bytes",
+        "queue_ms",
         "request",
         "size_bytes",
         "sources",
@@ -144,8 +147,12 @@ class Exchange:
         """When processing of the request started."""
         self.answered = False
         """Whether `answer` was called."""
-        self.answered_ms = self.completed_ms = -1
-        """When the handler answered, and when the commits it depends on had completed (monotonic)."""
+        self.began_ns = node.work_clock_ns()
+        """When its processing began."""
+        self.local_ns = -1
+        """How long the handler worked before it waited for something; -1 if it has not waited."""
+        self.queue_ms = connection.queue_ms
+        """How long the request waited for the turn of its connection."""
         self.throttle_ms = 0
         """How long the connection is muted after the response is sent (KIP-219)."""
         self.output: Sequence[Buffer] | None = None
@@ -188,12 +195,11 @@ class Exchange:
         if self.answered:
             raise InvariantViolation(f"{self.spec.name} has already been answered")
         self.answered = True
-        self.answered_ms = self.node.now_ms
         points = [point for source in self.sources if (point := source.commit_point()) is not None]
         if points:
             self.connection.release(self)
             wait_ms = self.node.commit_ms_max
-            deadline_ms = None if wait_ms is None else self.answered_ms + wait_ms
+            deadline_ms = None if wait_ms is None else self.node.now_ms + wait_ms
             self.node.commits.wait(points, deadline_ms=deadline_ms, done=partial(self._committed, response))
         else:
             self._complete(response)
@@ -304,10 +310,9 @@ class Exchange:
         self._complete(response)
 
     def _complete(self, response: Any) -> None:
-        self.completed_ms = self.node.now_ms
         quotas = self.node.quotas
         if quotas is not None:
-            quotas.charge(self, self.completed_ms)
+            quotas.charge(self, self.node.now_ms)
         throttle_ms = self.throttle_ms
         output: Sequence[Buffer]
         if response is NO_ANSWER or self.cancelled:

@@ -36,6 +36,7 @@ from raylog.security.sasl.server import OfferedMechanism, SaslAuthenticator
 from raylog.transport.accepted_connection import AcceptedConnection
 from raylog.transport.advertised_features import NO_FEATURES, AdvertisedFeatures
 from raylog.transport.commits import CommitQueues, CommitSource
+from raylog.transport.connection_counts import ConnectionCounts, door_of
 from raylog.transport.delayed import DelayedOperations
 from raylog.transport.dispatch import dispatch
 from raylog.transport.endpoints import Endpoint, Listener
@@ -184,6 +185,8 @@ class Node:
         self.failed_authentication_delay_ms = limits.failed_authentication_delay_ms
         self.commits = CommitQueues()
         self.times = RequestTimes()
+        self.connection_counts: dict[tuple[str, str], ConnectionCounts] = {}
+        """By the name of the listener and the door."""
         self.quotas: RequestQuotas | None = None
         """Charges clients for what they use; None if no client has a quota."""
         self.links: list[PeerLink] = []
@@ -265,6 +268,10 @@ class Node:
     def abandon(self) -> None:
         """Release everything without marking the stop as clean."""
 
+    def prepare_scrape(self, now: Now, done: Callable[[], None]) -> None:
+        """Ask other nodes for what metrics show of them. `done` is called once, unless one of them hangs."""
+        done()
+
     def connection_limit(self, address: str) -> Limit | None:
         """The quota of new connections from a peer."""
         return None
@@ -289,6 +296,17 @@ class Node:
 
     def connection_opened(self, listener: Listener, peer_host: str, now: Now) -> AcceptedConnection | None:
         """The new connection, or None if a connection limit is reached."""
+        counts = self.connection_counts.setdefault((listener.name, door_of(peer_host)), ConnectionCounts())
+        connection = self._new_connection(listener, peer_host, counts, now)
+        if connection is None:
+            counts.refused += 1
+        else:
+            counts.opened += 1
+        return connection
+
+    def _new_connection(
+        self, listener: Listener, peer_host: str, counts: ConnectionCounts, now: Now
+    ) -> AcceptedConnection | None:
         limits = self._limits
         from_host = self._connections_per_host.get(peer_host, 0)
         per_host_max = limits.connections_per_address.get(peer_host, limits.connections_per_host_max)
@@ -312,6 +330,7 @@ class Node:
             unauthenticated_bytes_max=limits.unauthenticated_bytes_max,
             authenticator=self.new_authenticator(listener, peer_host),
             now=now,
+            counts=counts,
         )
         self._connections[connection] = None
         self._connections_per_host[peer_host] = from_host + 1
@@ -323,6 +342,7 @@ class Node:
     def bytes_received(self, connection: AcceptedConnection, count: int, now: Now) -> None:
         self._begin_event(now)
         connection.bytes_received(count)
+        connection.counts.bytes_in += count
         connection.last_active_ms = now.monotonic_ms
         self._connections[connection] = self._connections.pop(connection)
         self._take_turn(connection, now)
@@ -355,6 +375,7 @@ class Node:
     def _identified(self, connection: AcceptedConnection, found: Principal | Exception) -> None:
         connection.identifying = False
         if isinstance(found, Exception):
+            connection.counts.unauthenticated += 1
             connection.close(f"authentication failed: {getattr(found, 'message', found)}")
         else:
             connection.authenticator = NoSasl(found)
@@ -384,6 +405,7 @@ class Node:
             self.journal.note(now, "connection closed", peer=connection.peer_host, why=connection.close_reason)
         self.now, self.now_ms = now, now.monotonic_ms
         del self._connections[connection]
+        connection.counts.closed += 1
         self._touched.pop(connection, None)
         connection.close("closed by the peer")
         self.unsent(connection, 0)
@@ -427,8 +449,10 @@ class Node:
         if self._waiting:
             connection = self._waiting.take()
             connection.waits_for_turn = False
+            connection.queue_ms = self.now_ms - connection.waits_since_ms
             self.touch(connection)
             self.run(now)
+            connection.queue_ms = 0
         if self._steps:
             step = self._steps.popleft()
             if step(now):
@@ -436,7 +460,8 @@ class Node:
             self.run(now)
 
     def _wait_for_turn(self, connection: AcceptedConnection) -> None:
-        connection.waits_for_turn = True
+        if not connection.waits_for_turn:
+            connection.waits_for_turn, connection.waits_since_ms = True, self.now_ms
         self._waiting.add(connection)
 
     def _take_turn(self, connection: AcceptedConnection, now: Now) -> None:
@@ -453,7 +478,7 @@ class Node:
             self._served = None
 
     def exchange_completed(self, exchange: Exchange) -> None:
-        self.times.record(exchange)
+        self.times.record(exchange, self.work_clock_ns())
         if exchange.throttle_ms > 0 and not exchange.cancelled:
             self._throttle(exchange.connection, self.now_ms + exchange.throttle_ms)
 
@@ -484,6 +509,8 @@ class Node:
         """The output of a connection, for its driver to write. Requests that waited for this get their turn later."""
         was_full = connection.output_is_full
         output = connection.take_output()
+        if output:
+            connection.counts.bytes_out += sum(map(len, output))
         if was_full and not connection.muted:
             self._wait_for_turn(connection)
         return output

@@ -8,30 +8,35 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from time import perf_counter_ns
 from typing import Final
 
 from raylog.config.compaction import CLEANER_THREADS_MAX
+from raylog.config.metrics import metrics_settings
 from raylog.config.network import SocketOptions
 from raylog.config.tls import TlsSettings, tls_settings
 from raylog.core.config import Configs
 from raylog.core.errors import ConfigError, InvariantViolation, KafkaError
+from raylog.core.metrics import exposition
 from raylog.security.tls import client_context
+from raylog.transport import node_metrics
 from raylog.transport.accepted_connection import AcceptedConnection
 from raylog.transport.bind import bind
 from raylog.transport.daemon_threads import DaemonThreads
 from raylog.transport.endpoints import Endpoint, Listener
 from raylog.transport.listener_tls import ListenerTls
+from raylog.transport.metrics_endpoint import MetricsEndpoint
 from raylog.transport.node import Job, JobKind, Node, carry_out
 from raylog.transport.peer_link import PeerLink
+from raylog.transport.server_metrics import SERVER_METRICS, Served
 from raylog.transport.socket_endpoints import AcceptedEndpoint, Handshake, LinkEndpoint, ServedEndpoint, SocketEndpoint
 from raylog.transport.system_time import now
 from raylog.transport.tls_endpoint import TlsEndpoint
+from raylog.transport.turn_times import SLOW_TURN_NS, TurnTimes, name_of
 
 log = logging.getLogger("raylog.transport")
 DIAL_SECONDS_MAX = 5.0
@@ -56,7 +61,6 @@ HANDSHAKE_THREADS = 2
 HANDSHAKES_MAX = 2000
 """TLS handshakes in progress. Beyond this the oldest is given up: silent peers do not keep others out."""
 ENCRYPTED_BYTES: Final = 256 << 10
-SLOW_TURN_NS = 50_000_000
 
 
 async def no_peers(peer: str) -> Endpoint:
@@ -79,8 +83,13 @@ class NodeServer:
         resolve: Callable[[str], Awaitable[Endpoint]],
         on_failure: Callable[[BaseException], None],
         configs: Callable[[], Configs] | None = None,
+        scrape: Callable[[], Iterator[str]] = lambda: iter(()),
     ) -> None:
-        """`configs` contain the TLS keys of listeners. Raises ConfigError if these cannot be read."""
+        """`configs` contain the TLS keys of listeners, and where metrics are shown; without them they are not.
+        `scrape` gives the metrics of this kind of node, beside those of any.
+
+        Raises ConfigError if keys cannot be read.
+        """
         self.node = node
         node.work_clock_ns = perf_counter_ns
         node.on_keys_set = self._keys_set
@@ -127,6 +136,11 @@ class NodeServer:
         self.encrypted = memoryview(bytearray(ENCRYPTED_BYTES))
         """What a socket has received last, for TLS to decrypt at once."""
         self.turns = TurnTimes()
+        self.jobs = dict.fromkeys(JobKind, 0)
+        """Jobs of each kind that have not ended."""
+        self.metrics = MetricsEndpoint(self._scrape, lambda: self._serving and bool(self._servers), self._prepare)
+        self._configs = configs
+        self._scrape_node = scrape
         self.bound: dict[str, Endpoint] = {}
         """The bound endpoint of each listener, by name."""
 
@@ -153,6 +167,9 @@ class NodeServer:
             )
             self._serving = True
             self.after_event()
+            address = None if self._configs is None else metrics_settings(self._configs()).shown_at
+            if address is not None:
+                await self.metrics.open(address, self.node.identity.node_id)
             await self._opened
         except BaseException:
             await self._close_connections()
@@ -196,6 +213,7 @@ class NodeServer:
     def _close_servers(self) -> None:
         if self._refreshing is not None:
             self._refreshing.cancel()
+        self.metrics.close()
         self.close_more()
         for server in self._servers:
             server.close()
@@ -252,6 +270,14 @@ class NodeServer:
     def _keys_set(self) -> None:
         self._keys_were_set.set()
 
+    def _scrape(self) -> Iterator[str]:
+        yield from node_metrics.scrape(self.node)
+        yield from self._scrape_node()
+        yield from exposition(SERVER_METRICS, Served(self.turns, self.jobs, self.metrics.cost))
+
+    def _prepare(self, done: Callable[[], None]) -> None:
+        self.event(lambda: self.node.prepare_scrape(now(), done))
+
     async def open_more(self) -> None:
         """For a node with endpoints other than its listeners: opened together with them."""
 
@@ -276,11 +302,13 @@ class NodeServer:
             log.exception("event failed", extra={"peer": endpoint.peer})
             endpoint.abort()
         self.after_event()
+        turns = self.turns
         took_ns = perf_counter_ns() - began_ns
-        if took_ns > self.turns.notable_ns:
-            self.turns.record(took_ns, report)
+        turns.busy_ns += took_ns
+        if took_ns > turns.notable_ns:
+            turns.record(took_ns, report)
             if took_ns > SLOW_TURN_NS:
-                self.node.journal.note(now(), "slow turn", of=_name_of(report), took_ms=took_ns // 1_000_000)
+                self.node.journal.note(now(), "slow turn", of=name_of(report), took_ms=took_ns // 1_000_000)
 
     def opened(self, connection: AcceptedConnection, endpoint: ServedEndpoint) -> None:
         self._endpoints[connection] = endpoint
@@ -328,6 +356,7 @@ class NodeServer:
 
     def run_job(self, job: Job) -> None:
         """Run it in a thread, and report on the loop how it ended."""
+        self.jobs[job.kind] += 1
         loop = asyncio.get_running_loop()
 
         def run() -> None:
@@ -345,6 +374,7 @@ class NodeServer:
             self._threads[job.kind].submit(run)
 
     def _job_ended(self, job: Job, failure: BaseException | None) -> None:
+        self.jobs[job.kind] -= 1
         if self._serving:
             self.event(partial(self.node.job_ended, job, failure, now()))
 
@@ -416,33 +446,6 @@ class NodeServer:
         else:
             refusal = violation.__cause__  # a KafkaError has the message for the operator
             self._opened.set_exception(refusal if isinstance(refusal, KafkaError) else violation)
-
-
-@dataclass(slots=True)
-class TurnTimes:
-    """How long single turns of the loop took: the delay that a heartbeat may see."""
-
-    longest_ns: int = 0
-    longest: str = ""
-    """The name of the event that took so long."""
-    slow: int = 0
-    """How many took more than 50 ms."""
-
-    @property
-    def notable_ns(self) -> int:
-        """Turns up to this long need not be recorded."""
-        return min(self.longest_ns, SLOW_TURN_NS)
-
-    def record(self, took_ns: int, event: Callable[[], None]) -> None:
-        if took_ns > self.longest_ns:
-            self.longest_ns, self.longest = took_ns, _name_of(event)
-        if took_ns > SLOW_TURN_NS:
-            self.slow += 1
-
-
-def _name_of(event: Callable[[], None]) -> str:
-    function = event.func if isinstance(event, partial) else event
-    return getattr(function, "__name__", repr(function))
 
 
 def _tls_settings(configs: Callable[[], Configs], listener: str) -> TlsSettings:

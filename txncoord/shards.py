@@ -143,6 +143,10 @@ class TransactionShards:
             exchange.depends_on(shard)
             yield shard
 
+    def coordinated(self) -> Iterator[TransactionShard]:
+        """The loaded shards of this node, for metrics: not all that they show is committed."""
+        return self._shards.all()
+
     # --- time and leadership
 
     def next_deadline_ms(self) -> int | None:

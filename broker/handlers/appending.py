@@ -84,7 +84,9 @@ class Appending:
         except KafkaError as error:
             close_if_idempotent(exchange, sent)
             results[at] = _refused(tp, error)
+            broker.traffic.others.produce_refused(error.code, len(sent.records or b""))
             return
+        traffic = broker.traffic.topics[tp.topic]
         try:
             if checked is None:
                 checked = self._check(sent, partition.log.settings)
@@ -97,8 +99,14 @@ class Appending:
             return
         except KafkaError as error:
             results[at] = _refused(tp, error)
+            traffic.produce_refused(error.code, len(sent.records or b""))
             return
-        broker.partition_appended(tp, len(checked.data))
+        size_bytes = len(checked.data)
+        if not appended.duplicate:
+            traffic.messages_in += appended.record_count
+            traffic.bytes_in += size_bytes
+        traffic.produces += 1
+        broker.partition_appended(tp, size_bytes)
         results[at] = ProducePartitionResponse(
             index=tp.partition,
             base_offset=appended.first_offset,

@@ -21,6 +21,7 @@ from uuid import UUID
 
 from raylog.broker.handlers.requested_topics import resolve
 from raylog.broker.handlers.zstd import before_zstd
+from raylog.broker.traffic import NOT_FAILURES
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_BROKER_ID, NO_LEADER_EPOCH, BrokerId, LeaderEpoch, Offset, TopicPartition
 from raylog.logstore.cold_reads import ColdRead, FileRange, warm
@@ -252,13 +253,29 @@ class _Reading:
     def response(self, results: Results) -> FetchResponse:
         if self.is_follower:
             self._count_for_throttle(results)
+            self._broker.traffic.replication_bytes_out += self.record_bytes
         elif self._quota is not None and not self._may_have(results, self._quota):
             return FetchResponse(session_id=self._broker.fetch_sessions.of_empty_response(self._fetched))
+        else:
+            self._count_traffic(results)
         topics = [
             FetchTopicResponse(name=name, topic_id=topic_id, partitions=[result for _, result in entries])
             for (name, topic_id), entries in groupby(self._fetched.changed(results), key=lambda entry: entry[0][:2])
         ]
         return FetchResponse(session_id=self._fetched.session_id, responses=topics)
+
+    def _count_traffic(self, results: Results) -> None:
+        known, partitions = self._broker.traffic, self._broker.partitions
+        topic, traffic = "", known.others
+        for (_, result), one in zip(results, self._wanted, strict=True):
+            if one.tp.topic is not topic:  # those of a topic mostly follow one another
+                topic = one.tp.topic
+                traffic = known.topics[topic] if one.tp in partitions else known.others
+            traffic.fetches += 1
+            if result.records:
+                traffic.bytes_out += len(result.records[0])
+            elif result.error_code != ErrorCode.NONE and result.error_code not in NOT_FAILURES:
+                traffic.failed_fetches += 1
 
     def _may_have(self, results: Results, quota: Limit) -> bool:
         """Charge the consumer. Over its quota it gets an empty response, with the time for which it is throttled."""

@@ -76,12 +76,20 @@ class ClassicGroups:
     """All groups of one partition. Lifecycle: `replay` for each record of the log, `loaded` once, commands and `tick`;
     `unload` when another coordinator takes over."""
 
-    def __init__(self, limits: Callable[[], GroupLimits], *, append: Append, new_id: Callable[[], str]) -> None:
-        """`new_id` returns an id that cannot be guessed."""
+    def __init__(
+        self,
+        limits: Callable[[], GroupLimits],
+        *,
+        append: Append,
+        new_id: Callable[[], str],
+        on_rebalance: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`new_id` returns an id that cannot be guessed; `on_rebalance` is called for each generation that begins."""
         self.groups: dict[str, ClassicGroup] = {}
         self._limits = limits
         self._append = append
         self._new_id = new_id
+        self._on_rebalance = on_rebalance
         self._due: list[tuple[int, str]] = []
         self._loading = True
 
@@ -427,6 +435,7 @@ class ClassicGroups:
         if not group.members:
             self._become_empty(group, now)
             return
+        self._on_rebalance()
         group.protocol_name = group.select_protocol()
         group.update_subscriptions()
         group.enter(GroupState.COMPLETING_REBALANCE, now.wall_ms)

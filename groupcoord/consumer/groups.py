@@ -109,13 +109,15 @@ class ConsumerGroups:
         append: Append,
         new_id: Callable[[], str],
         topics: Topics,
+        on_rebalance: Callable[[], None] = lambda: None,
     ) -> None:
-        """`settings` returns what applies to a group."""
+        """`settings` returns what applies to a group; `on_rebalance` is called for each new target assignment."""
         self.groups: dict[str, ConsumerGroup] = {}
         self._settings = settings
         self._append = append
         self._new_id = new_id
         self._topics = topics
+        self._on_rebalance = on_rebalance
         self._topics_version = 0
         self._seen: dict[str, _Seen] = {}
         self._sessions: Deadlines[MemberKey] = Deadlines()
@@ -360,6 +362,7 @@ class ConsumerGroups:
 
     def _assign(self, draft: Draft) -> None:
         """The target assignment for the group epoch."""
+        self._on_rebalance()
         group = draft.group
         shapes = {name: self._topics.shape(name) for name in sorted(group.topic_names())}
         ids: dict[tuple[tuple[str, ...], str | None], frozenset[UUID]] = {}

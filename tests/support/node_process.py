@@ -29,6 +29,7 @@ from raylog.broker.server import BrokerServer
 from raylog.config.log import log_dir_settings
 from raylog.config.network import socket_options
 from raylog.controller.controller import Controller
+from raylog.controller.metrics import scrape
 from raylog.core.errors import KafkaError
 from raylog.core.ids import BrokerId
 from raylog.core.logs import log_to_stderr
@@ -240,7 +241,15 @@ async def _serve(spec: NodeSpec, files: ClusterFiles) -> NodeServer:
             now=now(),
             voters=voters,
         )
-        server = NodeServer(node, listeners[-1:], options=options, resolve=resolve, on_failure=fail)
+        server = NodeServer(
+            node,
+            listeners[-1:],
+            options=options,
+            resolve=resolve,
+            on_failure=fail,
+            configs=lambda: configs,
+            scrape=partial(scrape, node),
+        )
     else:
         create_log_dirs(files, spec.name, log_paths)
         node = Broker(

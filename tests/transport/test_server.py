@@ -14,8 +14,9 @@ from raylog.core.ids import BrokerId
 from raylog.transport import server as server_module
 from raylog.transport.endpoints import Endpoint
 from raylog.transport.node import Node, NodeIdentity
-from raylog.transport.server import NodeServer, TurnTimes, no_peers
+from raylog.transport.server import NodeServer, no_peers
 from raylog.transport.system_time import now
+from raylog.transport.turn_times import TurnTimes
 
 WAIT_SECONDS = 10.0
 
@@ -114,6 +115,7 @@ def test_the_longest_turn_is_kept_and_slow_ones_are_counted_and_noted(monkeypatc
     assert [event.fields for event in node.journal.events() if event.event == "slow turn"] == [
         {"of": "longer", "took_ms": str(ms)} for ms in (51, 90, 70)
     ]
-    server.turns = TurnTimes()
+    assert server.turns.take().slow == 3
     work_ms(49)
-    assert server.turns == TurnTimes(49_000_000, "longer", 0)
+    busy_ns = (20 + 51 + 10 + 90 + 70 + 49) * 1_000_000
+    assert server.turns == TurnTimes(49_000_000, "longer", slow=0, slow_ever=3, busy_ns=busy_ns)

@@ -81,6 +81,7 @@ def _checked(node: Server, exchange: Exchange, check: Check, result: Any) -> Non
 
 def _refuse(node: Server, exchange: Exchange, error: KafkaError) -> None:
     connection = exchange.connection
+    connection.counts.unauthenticated += 1
     log.warning("authentication failed", extra={"peer": connection.peer_host, "reason": error.message})
     exchange.close_after_answer(f"authentication failed: {error.message}")
     response: Any = SaslAuthenticateResponse(error_code=error.code, error_message=error.message)
