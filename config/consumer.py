@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from raylog.config.client import CONNECTION_KEYS, ISOLATION_LEVEL
 from raylog.config.client_network import NETWORK_KEYS, NetworkSettings, network_settings
+from raylog.config.consumer_groups import CLASSIC, CONSUMER
 from raylog.config.large_messages import (
     LARGE_CONSUMER_KEYS,
     RECEIVE_LARGE_MESSAGES,
@@ -63,7 +64,19 @@ GROUP_INSTANCE_ID: ConfigKey[str] = ConfigKey(
     "Name of this member that outlives it: one that returns in time gets its partitions without a rebalance (KIP-345).",
 )
 GROUP_PROTOCOL: ConfigKey[str] = ConfigKey(
-    "group.protocol", ConfigType.STRING, "classic", "The rebalance protocol.", one_of("classic")
+    "group.protocol",
+    ConfigType.STRING,
+    CLASSIC,
+    "The rebalance protocol: classic, where a member of the group assigns the partitions, or consumer, where its"
+    " coordinator does (KIP-848). With consumer, session.timeout.ms, heartbeat.interval.ms and"
+    " partition.assignment.strategy cannot be set: the brokers have these settings.",
+    one_of(CLASSIC, CONSUMER),
+)
+GROUP_REMOTE_ASSIGNOR: ConfigKey[str] = ConfigKey(
+    "group.remote.assignor",
+    ConfigType.STRING,
+    "",
+    "With group.protocol=consumer: the assignor of the coordinator, such as uniform or range. Empty: its default.",
 )
 CLIENT_RACK: ConfigKey[str] = ConfigKey(
     "client.rack",
@@ -175,6 +188,7 @@ CONSUMER_KEYS: Final = (
     GROUP_ID,
     GROUP_INSTANCE_ID,
     GROUP_PROTOCOL,
+    GROUP_REMOTE_ASSIGNOR,
     CLIENT_RACK,
     AUTO_OFFSET_RESET,
     ENABLE_AUTO_COMMIT,
@@ -194,6 +208,10 @@ CONSUMER_KEYS: Final = (
     DEFAULT_API_TIMEOUT_MS,
     *LARGE_CONSUMER_KEYS,
 )
+_OF_OTHER_PROTOCOL: Final[dict[str, tuple[ConfigKey[Any], ...]]] = {
+    CLASSIC: (GROUP_REMOTE_ASSIGNOR,),
+    CONSUMER: (SESSION_TIMEOUT_MS, HEARTBEAT_INTERVAL_MS, PARTITION_ASSIGNMENT_STRATEGY),
+}
 CONSUMER_CONFIG: Final = ConfigSchema((*CONNECTION_KEYS, *NETWORK_KEYS, *CONSUMER_KEYS))
 
 
@@ -207,6 +225,9 @@ class ConsumerSettings:
     group_id: str
     """Empty: no group."""
     instance_id: str | None
+    by_coordinator: bool
+    """Whether group.protocol is consumer."""
+    remote_assignor: str
     rack: str
     reset: str
     """EARLIEST, LATEST, NO_RESET or a duration."""
@@ -235,6 +256,10 @@ def consumer_settings(configs: Configs) -> ConsumerSettings:
         limit = f"must be less than {SESSION_TIMEOUT_MS.name} ({configs[SESSION_TIMEOUT_MS]})"
         raise ConfigError(f"{HEARTBEAT_INTERVAL_MS.name}={configs[HEARTBEAT_INTERVAL_MS]}: {limit}")
     group_id = configs[GROUP_ID]
+    protocol = configs[GROUP_PROTOCOL]
+    for key in _OF_OTHER_PROTOCOL[protocol]:
+        if configs.is_set(key):
+            raise ConfigError(f"{key.name} cannot be set when {GROUP_PROTOCOL.name}={protocol}")
     if not group_id and configs[ENABLE_AUTO_COMMIT] and configs.is_set(ENABLE_AUTO_COMMIT):
         raise ConfigError(f"{ENABLE_AUTO_COMMIT.name}=true: requires {GROUP_ID.name}")
     return ConsumerSettings(
@@ -242,6 +267,8 @@ def consumer_settings(configs: Configs) -> ConsumerSettings:
         committed=configs[ISOLATION_LEVEL] == "read_committed",
         group_id=group_id,
         instance_id=configs[GROUP_INSTANCE_ID] or None,
+        by_coordinator=protocol == CONSUMER,
+        remote_assignor=configs[GROUP_REMOTE_ASSIGNOR],
         rack=configs[CLIENT_RACK],
         reset=configs[AUTO_OFFSET_RESET],
         auto_commit=bool(group_id) and configs[ENABLE_AUTO_COMMIT],

@@ -20,10 +20,10 @@ from raylog.client.consumer.assignors import Assignor
 from raylog.client.consumer.calls import ConsumerCalls, Offsets, Partition, committed_offsets
 from raylog.client.consumer.consumer import CLOSE_SECONDS
 from raylog.client.consumer.fetched import ConsumerRecord, FetchedBatches
-from raylog.client.consumer.group_member import RebalanceCallback
 from raylog.client.consumer.interceptors import ConsumerInterceptor
 from raylog.client.consumer.local_files import LocalFiles, read_files
 from raylog.client.consumer.offset_lookup import OffsetAndTimestamp
+from raylog.client.consumer.rebalance_callbacks import RebalanceCallback
 from raylog.client.consumer.records import Deserializer, Deserializers, arrow_batches
 from raylog.client.consumer.subscription import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from raylog.client.errors import ClientClosedError

@@ -14,9 +14,9 @@ from raylog.client.chunks.references import ValueStore
 from raylog.client.consumer.assignors import ASSIGNORS, Assignment, Assignor
 from raylog.client.consumer.core import ConsumerCore
 from raylog.client.consumer.fetched import ConsumerRecord
-from raylog.client.consumer.group_member import CallbackKind, RebalanceCallback
 from raylog.client.consumer.interceptors import ConsumerInterceptor, Interceptors
 from raylog.client.consumer.local_files import LocalFiles
+from raylog.client.consumer.rebalance_callbacks import CallbackKind, RebalanceCallback
 from raylog.client.consumer.records import Deserializers
 from raylog.client.consumer.subscription import PartitionState
 from raylog.client.errors import ClientClosedError
@@ -24,7 +24,7 @@ from raylog.client.given_config import GivenConfig
 from raylog.client.group_offsets import GroupMetadata, OffsetAndMetadata
 from raylog.client.network_client import Random
 from raylog.config.consumer import EARLIEST, LATEST, ConsumerSettings, consumer_settings
-from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.transport.system_time import now
 
@@ -54,7 +54,9 @@ class OwnAssignor:
 
 
 def _chosen_assignors(settings: ConsumerSettings, own: Iterable[Assignor] | None) -> list[Assignor]:
-    """The user's, or those of partition.assignment.strategy."""
+    """The user's, or those of partition.assignment.strategy. Raises ConfigError."""
+    if own is not None and settings.by_coordinator:
+        raise ConfigError("assignors cannot be set when group.protocol=consumer: the coordinator assigns")
     if own is None:
         return [ASSIGNORS[name] for name in settings.assignors]
     return [each if each.name in ASSIGNORS else OwnAssignor(each) for each in own]
@@ -111,14 +113,15 @@ class ConsumerCalls(ABC):
     ) -> None:
         """Read these topics, or those that match a pattern, as a member of the group, in place of the former ones.
 
-        A text that begins with ^ is a pattern. The callbacks are called by poll() and close() with the consumer and
-        a list of partitions: `on_revoke` may still commit; `on_lost`, which is `on_revoke` by default, cannot: others
-        may have the partitions already. Raises KafkaError.
+        A text that begins with ^ is a pattern. With group.protocol=consumer the coordinator of the group resolves it,
+        by the rules of RE2 and for whole names; a compiled pattern is always matched here. The callbacks are called by
+        poll() and close() with the consumer and a list of partitions: `on_revoke` may still commit; `on_lost`, which
+        is `on_revoke` by default, cannot: others may have the partitions already. Raises KafkaError.
         """
-        names, pattern = _topics(topics)
+        names, pattern, regex = _topics(topics, by_coordinator=self._core.settings.by_coordinator)
         with self._lock:
             self._check_open()
-            self._core.subscribe(names, pattern)
+            self._core.subscribe(names, pattern, regex)
             self._on_assign, self._on_revoke, self._on_lost = on_assign, on_revoke, on_lost or on_revoke
             self._poke()
 
@@ -313,17 +316,22 @@ def committed_offsets(offsets: Offsets | None) -> dict[TopicPartition, OffsetAnd
     return made
 
 
-def _topics(topics: str | re.Pattern[str] | Iterable[str]) -> tuple[list[str], re.Pattern[str] | None]:
-    """(names, pattern). Raises KafkaError."""
+def _topics(
+    topics: str | re.Pattern[str] | Iterable[str], *, by_coordinator: bool
+) -> tuple[list[str], re.Pattern[str] | None, str | None]:
+    """(names, pattern, regular expression for the coordinator). Raises KafkaError."""
     if isinstance(topics, re.Pattern):
-        return [], topics
+        return [], topics, None
     names = [topics] if isinstance(topics, str) else list(topics)
     patterns = [name for name in names if name.startswith(PATTERN_MARK)]
     if not patterns:
-        return names, None
+        return names, None, None
+    if by_coordinator:
+        regex = patterns[0] if len(patterns) == 1 else "|".join(f"(?:{each})" for each in patterns)
+        return [name for name in names if not name.startswith(PATTERN_MARK)], None, regex
     exact = [re.escape(name) + "$" for name in names if not name.startswith(PATTERN_MARK)]
     try:
-        return [], re.compile("|".join(f"(?:{each})" for each in (*patterns, *exact)))
+        return [], re.compile("|".join(f"(?:{each})" for each in (*patterns, *exact))), None
     except re.error as error:
         text = f"{patterns[0]!r} is not a regular expression: {error}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, text) from None

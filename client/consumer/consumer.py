@@ -20,11 +20,11 @@ from raylog.client.chunks.references import ValueStore
 from raylog.client.consumer.assignors import Assignor
 from raylog.client.consumer.calls import ConsumerCalls, Offsets, Partition, committed_offsets
 from raylog.client.consumer.fetched import ConsumerRecord
-from raylog.client.consumer.group_member import RebalanceCallback
 from raylog.client.consumer.interceptors import ConsumerInterceptor
 from raylog.client.consumer.local_files import LocalFiles, read_files
 from raylog.client.consumer.offset_lookup import OffsetAndTimestamp
 from raylog.client.consumer.offset_requests import OffsetCommit
+from raylog.client.consumer.rebalance_callbacks import RebalanceCallback
 from raylog.client.consumer.records import Deserializer, Deserializers, arrow_batches
 from raylog.client.consumer.subscription import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from raylog.client.errors import ClientClosedError, WakeupError

@@ -33,6 +33,9 @@ class CoordinatorRequest:
         self.attempts = 0
         self.due_ms = 0
 
+    def may_retry(self, error: KafkaError) -> bool:
+        return self.retries and error.code.retriable
+
     def finish(self, error: KafkaError | None) -> None:
         if not self.done:
             self.done = True
@@ -101,7 +104,7 @@ class CoordinatorRequests:
 
     def _refused(self, request: CoordinatorRequest, error: KafkaError, now: Now) -> None:
         self._coordinators.refused(KeyType.GROUP, self._group_id, error.code)
-        if not (request.retries and error.code.retriable):
+        if not request.may_retry(error):
             request.finish(error)
             return
         request.error = error  # raised if the time is over

@@ -6,17 +6,20 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
+from uuid import UUID
 
 from raylog.client.chunks.pool import ReassemblyPool
 from raylog.client.cluster_view import Node, parse_servers
 from raylog.client.consumer.assignors import Assignor
+from raylog.client.consumer.consumer_group_member import ConsumerGroupMember
 from raylog.client.consumer.coordinator_requests import CoordinatorRequest, CoordinatorRequests
 from raylog.client.consumer.fetched import ConsumerRecord, FetchedBatches
 from raylog.client.consumer.fetcher import Fetcher
-from raylog.client.consumer.group_member import CallbackKind, GroupMember, RebalanceCallback
+from raylog.client.consumer.group_member import GroupMember
 from raylog.client.consumer.offset_lookup import OffsetLookup
 from raylog.client.consumer.offset_requests import OffsetCommit, OffsetFetch
 from raylog.client.consumer.positions import Positions
+from raylog.client.consumer.rebalance_callbacks import CallbackKind, RebalanceCallback
 from raylog.client.consumer.subscription import PartitionState, Subscription
 from raylog.client.coordinators import Coordinators
 from raylog.client.errors import LargeMessageDroppedError
@@ -71,10 +74,14 @@ class ConsumerCore:
             )
             self._positions.on_begin = self._begin_at_committed
         self._fetcher = Fetcher(self.network, self.subscription, settings, self._positions)
-        self.member = GroupMember(
-            self.network, self._coordinators, self._requests, self.subscription, settings, assignors, self._failed
-        )
-        self.member.commit = self._commit_before_revocation
+        self.member: GroupMember | ConsumerGroupMember
+        shared = (self.network, self._coordinators, self._requests, self.subscription, settings)
+        if settings.by_coordinator:
+            member_id = str(UUID(int=random.randrange(1 << 128), version=4))
+            self.member = ConsumerGroupMember(*shared, self._failed, member_id=member_id)
+        else:
+            self.member = GroupMember(*shared, assignors, self._failed)
+        self.member.callbacks.commit = self._commit_before_revocation
         self._lookups: list[OffsetLookup] = []
         self._commit_due_ms: int | None = None
         self._auto_commit: OffsetCommit | None = None
@@ -110,15 +117,15 @@ class ConsumerCore:
 
     # --- what is read
 
-    def subscribe(self, topics: Iterable[str], pattern: re.Pattern[str] | None) -> None:
-        """Raises KafkaError."""
+    def subscribe(self, topics: Iterable[str], pattern: re.Pattern[str] | None, regex: str | None = None) -> None:
+        """Topics by name and by `regex`, which the coordinator resolves; or by `pattern`. Raises KafkaError."""
         self.check_group()
         names = frozenset(topics)
-        if not names and pattern is None:
+        if not names and pattern is None and regex is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "subscribe() needs at least one topic; unsubscribe() ends it")
-        self.subscription.subscribe(names, pattern)
-        self.network.metadata.all_topics = pattern is not None
-        if pattern is not None:
+        self.subscription.subscribe(names, pattern, regex)
+        self.network.metadata.all_topics = pattern is not None or regex is not None
+        if self.network.metadata.all_topics:
             self.network.metadata.expire()
         self.member.subscribed()
 
@@ -410,6 +417,14 @@ class ConsumerCore:
         *,
         retries: bool,
     ) -> OffsetCommit:
+        owned = {tp: self.subscription.partitions.get(tp) for tp in offsets}
+
+        def renewed() -> GroupMetadata | None:
+            still = all(
+                state is not None and self.subscription.partitions.get(tp) is state for tp, state in owned.items()
+            )
+            return self.member.metadata if still else None
+
         commit = OffsetCommit(
             self.network.metadata,
             member,
@@ -417,6 +432,7 @@ class ConsumerCore:
             now.monotonic_ms + timeout_ms,
             retries=retries,
             on_committed=self.on_committed,
+            renewed=renewed,
         )
         if offsets:
             self._requests.add(commit)

@@ -15,9 +15,7 @@ and join again so that others get that (KIP-429).
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import Any, Final
@@ -31,6 +29,7 @@ from raylog.client.consumer.consumer_protocol import (
     ConsumerProtocolSubscription,
 )
 from raylog.client.consumer.coordinator_requests import CoordinatorRequest, CoordinatorRequests
+from raylog.client.consumer.rebalance_callbacks import CallbackKind, RebalanceCallback, RebalanceCallbacks
 from raylog.client.consumer.subscription import Subscription
 from raylog.client.coordinators import Coordinators, KeyType
 from raylog.client.group_offsets import GroupMetadata
@@ -67,26 +66,6 @@ class Step(Enum):
     IN = "in"
 
 
-class CallbackKind(Enum):
-    """What has happened to partitions."""
-
-    ASSIGNED = "assigned"
-    REVOKED = "revoked"
-    LOST = "lost"
-    """Another member may have them already: nothing can be committed for them."""
-
-
-@dataclass(slots=True)
-class RebalanceCallback:
-    """A call of the user's on_assign, on_revoke or on_lost."""
-
-    kind: CallbackKind
-    partitions: Sequence[TopicPartition]
-    committing: bool = False
-    """Whether their offsets are being committed; the callback is due afterwards."""
-    begun: bool = False
-
-
 class GroupMember:
     """A service of the network. `polling` says that the user is in poll()."""
 
@@ -104,8 +83,7 @@ class GroupMember:
         self.polling = False
         self.polled_ms: int | None = None
         """When poll() was last entered or left."""
-        self.commit: Callable[[Sequence[TopicPartition], Now], bool] = lambda _, __: True
-        """Commits the positions of partitions if that is wanted. Called until it says that it is done."""
+        self.callbacks = RebalanceCallbacks(subscription)
         self.leader_topics: frozenset[str] = frozenset()
         """What all members want, while this one leads the group."""
         self.fenced: KafkaError | None = None
@@ -136,9 +114,6 @@ class GroupMember:
         self._assigned_generation = NO_GENERATION
         self._topics_from = 0
         """The metadata response from which on the topics of a pattern are known."""
-        self._callbacks: deque[RebalanceCallback] = deque()
-        self._running: RebalanceCallback | None = None
-        """The callback that the user is in."""
         self._asked: object | None = None
         """The JoinGroup or SyncGroup in flight."""
         self._beating = False
@@ -175,23 +150,10 @@ class GroupMember:
 
     def next_callback(self) -> RebalanceCallback | None:
         """The callback to call now. `callback_done` follows."""
-        if self._running is None and self._callbacks and self._callbacks[0].begun and not self._callbacks[0].committing:
-            self._running = self._callbacks.popleft()
-            if self._running.kind is CallbackKind.ASSIGNED:
-                for tp in self._running.partitions:
-                    self._subscription.partitions[tp].announced = True
-            return self._running
-        return None
+        return self.callbacks.next()
 
     def callback_done(self, now: Now) -> None:
-        callback, self._running = self._running, None
-        assert callback is not None
-        owned = self._subscription.partitions
-        if callback.kind is CallbackKind.ASSIGNED:
-            for tp in callback.partitions:
-                owned[tp].pending = False
-        else:
-            self._subscription.set_partitions(owned.keys() - set(callback.partitions))
+        self.callbacks.finished()
         self.run(now)
 
     def leave(
@@ -211,7 +173,7 @@ class GroupMember:
         self._member_id = ""
         self._generation = NO_GENERATION
         self.leader_topics = frozenset()
-        self._callbacks.clear()
+        self.callbacks.clear()
         self._begin_anew()
         return request
 
@@ -229,11 +191,11 @@ class GroupMember:
         if (
             wants_join
             and self.polling
-            and self._running is None
+            and self.callbacks.running is None
             and self._network.metadata.updates >= self._topics_from
         ):
             self._prepare(now)
-        if self.step is Step.LEAVING and self._callbacks_done:
+        if self.step is Step.LEAVING and self.callbacks.done:
             self.step = Step.JOINING
         if self.step is Step.JOINING:
             self._join(now)
@@ -241,7 +203,7 @@ class GroupMember:
             self._assign(now)
         if self.step is Step.SYNCING:
             self._sync(now)
-        if self.step is Step.ENTERING and self._callbacks_done:
+        if self.step is Step.ENTERING and self.callbacks.done:
             self.step = Step.IN
             self.run(now)
 
@@ -295,21 +257,8 @@ class GroupMember:
     # --- rebalance callbacks
 
     def _prepare_callback(self, now: Now) -> None:
-        """Commit the offsets for the next callback, if it needs that."""
-        if not self._callbacks or not self.polling:
-            return
-        callback = self._callbacks[0]
-        if not callback.begun:
-            callback.begun = True
-            if callback.kind is CallbackKind.REVOKED and not self.is_member:
-                callback.kind = CallbackKind.LOST
-            callback.committing = callback.kind is CallbackKind.REVOKED
-        if callback.committing and self.commit(callback.partitions, now):
-            callback.committing = False
-
-    @property
-    def _callbacks_done(self) -> bool:
-        return not self._callbacks and self._running is None
+        if self.polling:
+            self.callbacks.prepare(now, is_member=self.is_member)
 
     def _prepare(self, now: Now) -> None:
         """Give up what has to be given up before the member joins."""
@@ -323,15 +272,10 @@ class GroupMember:
         else:
             given_up, kind = list(owned), CallbackKind.REVOKED
         self.step = Step.LEAVING
-        self._callbacks.clear()
+        self.callbacks.clear()
         if given_up:
-            self._give_up(given_up, kind)
+            self.callbacks.give_up(given_up, kind)
         self._prepare_callback(now)
-
-    def _give_up(self, partitions: Sequence[TopicPartition], kind: CallbackKind) -> None:
-        for tp in partitions:
-            self._subscription.partitions[tp].pending = True
-        self._callbacks.append(RebalanceCallback(kind, partitions))
 
     # --- joining
 
@@ -478,13 +422,9 @@ class GroupMember:
         new = sorted(set(assigned) - owned)
         self.step = Step.ENTERING
         if given_up:
-            self._give_up(given_up, CallbackKind.REVOKED)
+            self.callbacks.give_up(given_up, CallbackKind.REVOKED)
             self.rejoin("partitions were given up for other members")
-        self._subscription.set_partitions((*owned, *assigned))
-        for tp in new:
-            state = self._subscription.partitions[tp]
-            state.pending, state.announced = True, False
-        self._callbacks.append(RebalanceCallback(CallbackKind.ASSIGNED, new))
+        self.callbacks.gain(new)
         self._prepare_callback(now)
 
     # --- heartbeats

@@ -29,6 +29,13 @@ from raylog.transport.peer_link import VersionFor
 
 TOPICS_BY_ID_SINCE: Final = 10
 GROUPS_SINCE: Final = 8
+NOT_ITS_TURN: Final = (
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.STALE_MEMBER_EPOCH,
+)
+"""Errors of a commit after the group has rebalanced."""
 
 
 class OffsetCommit(CoordinatorRequest):
@@ -43,13 +50,28 @@ class OffsetCommit(CoordinatorRequest):
         *,
         retries: bool,
         on_committed: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None] = lambda _: None,
+        renewed: Callable[[], GroupMetadata | None] = lambda: None,
     ) -> None:
-        super().__init__(partial(_commit, metadata, member, offsets), self._read, deadline_ms, retries=retries)
+        """`renewed` returns the member with its present epoch, if it has owned the partitions all the time."""
+        super().__init__(self._request, self._read, deadline_ms, retries=retries)
         self.offsets = offsets
         self.topics = frozenset(tp.topic for tp in offsets)
         self._metadata = metadata
         self._member = member
         self._on_committed = on_committed
+        self._renewed = renewed
+
+    def may_retry(self, error: KafkaError) -> bool:
+        """A stale epoch as well: the commit and the heartbeat that has brought a new one have crossed."""
+        if self.retries and error.code is ErrorCode.STALE_MEMBER_EPOCH:
+            member = self._renewed()
+            if member is not None and member.generation_id > self._member.generation_id:
+                self._member = member
+                return True
+        return super().may_retry(error)
+
+    def _request(self, version_for: VersionFor) -> Message:
+        return _commit(self._metadata, self._member, self.offsets, version_for)
 
     def _read(self, response: Any) -> KafkaError | None:
         results = _by_partition(response.topics, self._metadata)
@@ -109,7 +131,7 @@ def _lacking(partitions: AbstractSet[TopicPartition], api: str) -> KafkaError | 
 
 
 def _commit_failed(code: ErrorCode, member: GroupMetadata) -> KafkaError:
-    if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS):
+    if code in NOT_ITS_TURN:
         why = "the group has rebalanced" if member.generation_id >= 0 else "the group has members of its own"
         text = f"offsets of group {member.group_id!r} were not committed: {why} ({code.name})"
         return KafkaError(code, text)

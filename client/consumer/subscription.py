@@ -97,17 +97,22 @@ class Subscription:
         self.topics: frozenset[str] = frozenset()
         self.pattern: re.Pattern[str] | None = None
         """The topics are those that match it, as far as they are known."""
+        self.regex: str | None = None
+        """A regular expression that the coordinator of the group resolves, besides the topics."""
         self.by_group = False
         self.partitions: dict[TopicPartition, PartitionState] = {}
         self.turn = 0
         """Which partition is returned next, so that each gets its turn."""
 
-    def subscribe(self, topics: Iterable[str], pattern: re.Pattern[str] | None = None) -> None:
+    def subscribe(
+        self, topics: Iterable[str], pattern: re.Pattern[str] | None = None, regex: str | None = None
+    ) -> None:
         """Raises KafkaError."""
         if self.partitions and not self.by_group:
             raise _mixed()
         self.topics = frozenset(topics)
         self.pattern = pattern
+        self.regex = regex
         self.by_group = True
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
@@ -121,7 +126,7 @@ class Subscription:
         self.partitions = {tp: self.partitions.get(tp) or PartitionState(tp) for tp in sorted(set(partitions))}
 
     def clear(self) -> None:
-        self.topics, self.pattern, self.by_group = frozenset(), None, False
+        self.topics, self.pattern, self.regex, self.by_group = frozenset(), None, None, False
         self.partitions = {}
 
     def state(self, tp: TopicPartition) -> PartitionState:

@@ -97,6 +97,10 @@ def serve(folder: Path) -> Iterator[Served]:
         "listener.name.sasl_ssl.plain.sasl.jaas.config": JAAS.replace(";", ' user_alice="secret";'),
         "auto.create.topics.enable": "false",
         "group.initial.rebalance.delay.ms": 0,
+        "group.consumer.min.heartbeat.interval.ms": 50,
+        "group.consumer.heartbeat.interval.ms": 100,
+        "group.consumer.min.session.timeout.ms": 6000,
+        "group.consumer.session.timeout.ms": 6000,
     }
     with cluster_thread(config, folder / "data") as running:
         plain = f"localhost:{running.broker.endpoints['PLAINTEXT'].port}"

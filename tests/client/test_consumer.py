@@ -35,6 +35,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 STRATEGIES = ("range", "roundrobin", "cooperative-sticky")
 Make = Callable[..., Any]
 
+protocols = pytest.mark.parametrize("protocol", ["classic", "consumer"])
 faces = pytest.mark.parametrize("face", FACES, ids=lambda face: face.__name__)
 
 
@@ -50,6 +51,8 @@ def make(target: Target, request: pytest.FixtureRequest) -> Make:
             **target.settings("unix"),
             **settings,
         }
+        if settings.get("group_protocol") == "consumer":  # the coordinator sets it
+            del settings["heartbeat_interval_ms"]
         consumer = face(**settings)
         request.addfinalizer(lambda: consumer.close(5))
         return consumer
@@ -289,11 +292,12 @@ def test_records_that_were_deleted_are_passed_over(target: Target, make: Make) -
 
 
 @faces
-def test_offsets_are_committed_and_used(target: Target, make: Make, face: Any) -> None:
+@protocols
+def test_offsets_are_committed_and_used(target: Target, make: Make, face: Any, protocol: str) -> None:
     topic, group = target.new_topic(), target.new_group()
     tp = TopicPartition(topic, 0)
     write(target, topic, *(b"%d" % number for number in range(6)))
-    consumer = make(face, group_id=group, enable_auto_commit=False)
+    consumer = make(face, group_id=group, enable_auto_commit=False, group_protocol=protocol)
     consumer.subscribe(topic)
     consumer.poll(HANG_SECONDS, max_records=2)
     assert consumer.committed([tp]) == {tp: None}
@@ -302,16 +306,17 @@ def test_offsets_are_committed_and_used(target: Target, make: Make, face: Any) -
     consumer.commit({tp: OffsetAndMetadata(3, "a note")})
     assert consumer.committed([tp])[tp][:2] == (3, "a note")
     consumer.close()
-    other = make(face, group_id=group, enable_auto_commit=False)
+    other = make(face, group_id=group, enable_auto_commit=False, group_protocol=protocol)
     other.subscribe([topic])
     assert values(read(other, 3)) == [b"3", b"4", b"5"]
 
 
 @faces
-def test_offsets_are_committed_without_being_asked(target: Target, make: Make, face: Any) -> None:
+@protocols
+def test_offsets_are_committed_without_being_asked(target: Target, make: Make, face: Any, protocol: str) -> None:
     topic, group = target.new_topic(), target.new_group()
     write(target, topic, *(b"%d" % number for number in range(5)))
-    consumer = make(face, group_id=group, auto_commit_interval_ms=0)
+    consumer = make(face, group_id=group, auto_commit_interval_ms=0, group_protocol=protocol)
     consumer.subscribe(topic)
     consumer.poll(HANG_SECONDS, max_records=2)
     tp = TopicPartition(topic, 0)
@@ -323,10 +328,11 @@ def test_offsets_are_committed_without_being_asked(target: Target, make: Make, f
     assert other.committed([tp])[tp].offset == 5
 
 
-def test_a_commit_that_is_not_waited_for_is_told(target: Target, make: Make) -> None:
+@protocols
+def test_a_commit_that_is_not_waited_for_is_told(target: Target, make: Make, protocol: str) -> None:
     topic, group = target.new_topic(), target.new_group()
     write(target, topic, b"a")
-    consumer = make(group_id=group, enable_auto_commit=False)
+    consumer = make(group_id=group, enable_auto_commit=False, group_protocol=protocol)
     consumer.subscribe(topic)
     read(consumer, 1)
     told: list[Any] = []
@@ -402,10 +408,11 @@ def test_a_group_with_librdkafka(target: Target, make: Make, strategy: str) -> N
         other.close()
 
 
-def test_topics_by_a_pattern(target: Target, make: Make) -> None:
+@protocols
+def test_topics_by_a_pattern(target: Target, make: Make, protocol: str) -> None:
     prefix = target.new_topic()
-    consumer = make(group_id=target.new_group())
-    consumer.subscribe(f"^{re.escape(prefix)}")
+    consumer = make(group_id=target.new_group(), group_protocol=protocol)
+    consumer.subscribe(re.compile(re.escape(prefix)))
     until(lambda: consumer.subscription() == {prefix}, consumer)
     with RawClient(target.plain, client_id="tests") as client:
         admin.create_topic(client, f"{prefix}-new", num_partitions=2, replication_factor=1, configs={})
@@ -530,7 +537,7 @@ def test_a_member_neither_assigns_nor_commits_nothing(target: Target, make: Make
         ({"heartbeat_interval_ms": 50_000}, "must be less than session.timeout.ms (45000)"),
         ({"partition_assignment_strategy": "best"}, "must be one or several of range, roundrobin"),
         ({"enable_auto_commit": True}, "enable.auto.commit=true: requires group.id"),
-        ({"group_protocol": "consumer"}, "group.protocol"),
+        ({"group_protocol": "share"}, "group.protocol"),
         ({"max_poll_records": 0}, "max.poll.records"),
         ({"no_such_key": 1}, "no.such.key"),
     ],

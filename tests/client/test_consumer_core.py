@@ -12,6 +12,7 @@ import pytest
 from raylog.client.consumer.assignors import ASSIGNORS
 from raylog.client.consumer.core import ConsumerCore
 from raylog.client.consumer.fetched import FetchedBatches
+from raylog.client.consumer.group_member import GroupMember
 from raylog.client.consumer.offset_requests import OffsetCommit, OffsetFetch
 from raylog.client.group_offsets import GroupMetadata, OffsetAndMetadata
 from raylog.config.consumer import CONSUMER_CONFIG, consumer_settings
@@ -98,6 +99,7 @@ def test_a_protocol_that_was_not_offered(core: ConsumerCore) -> None:
     core.unsubscribe("test", NOW, 0)
     core.subscribe(["t"], None)
     member = core.member
+    assert isinstance(member, GroupMember)
     member._protocol = "best"
     with pytest.raises(KafkaError, match="'best', which this member did not offer"):
         member._assignor()

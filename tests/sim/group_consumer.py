@@ -9,7 +9,7 @@ from functools import partial
 
 from raylog.client.consumer.assignors import ASSIGNORS
 from raylog.client.consumer.core import ConsumerCore
-from raylog.client.consumer.group_member import CallbackKind
+from raylog.client.consumer.rebalance_callbacks import CallbackKind
 from raylog.config.consumer import CONSUMER_CONFIG, ConsumerSettings, consumer_settings
 from raylog.core.config import Configs, ConfigSource, Layer
 from raylog.core.errors import ErrorCode, KafkaError
