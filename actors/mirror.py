@@ -35,6 +35,7 @@ STATUS_SECONDS: Final = 10.0
 RESTART_MS: Final = 100
 RESTART_MS_MAX: Final = 10_000
 ACTORS_MAX: Final = 1_000
+_REPLICATED: Final = ("", "offset-syncs.topic.", "checkpoints.topic.", "heartbeats.topic.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class ActorStatus:
 
 @ray.remote(num_cpus=0, max_restarts=0)
 class MirrorMakerActor:
-    """A share of each flow."""
+    """A share of each flow. The one with number 0 has the control of the flows, too."""
 
     def __init__(self, flows: Sequence[FlowConfig], commit_interval_ms: int, number: int, count: int) -> None:
         log_to_stderr()
@@ -61,6 +62,7 @@ class MirrorMakerActor:
                 flow,
                 settings=ShardSettings(exactly_once=flow.exactly_once, commit_interval_ms=commit_interval_ms),
                 share=(number, count),
+                has_control=number == 0,
             )
             for flow in flows
         ]
@@ -212,7 +214,7 @@ def start_mirror(
         raise ConfigError(f"name={name[:50]!r}: must have 1 to 200 characters")
     made: Any = MirrorActor
     try:
-        actor = made.options(name=name, namespace=NAMESPACE).remote(config.flows, commit_interval_ms, count)
+        actor = made.options(name=name, namespace=NAMESPACE).remote(config.pairs, commit_interval_ms, count)
         _get(actor.status.remote())
     except ValueError as error:
         raise ConfigError(f"name={name!r}: a mirror of this name is running; give another name, or stop it") from error
@@ -251,20 +253,30 @@ def mirror(
 
     `source` and `target` are bootstrap.servers, or properties of Kafka's clients; `topics` are names or regular
     expressions. A copy is called `<source_alias>.<topic>`, or what `rename` makes of the alias and the name. `keys` are
-    those of mm2.properties with underscores, such as replication_policy_class. Raises ConfigError.
+    those of mm2.properties with underscores, such as replication_policy_class. Topics are created with the replication
+    factor that is the brokers' default, unless it is among the keys. Raises ConfigError.
     """
-    entries = {"clusters": f"{source_alias},{target_alias}", f"{source_alias}->{target_alias}.enabled": "true"}
+    entries = {
+        "clusters": f"{source_alias},{target_alias}",
+        f"{source_alias}->{target_alias}.enabled": "true",
+        f"{target_alias}->{source_alias}.emit.heartbeats.enabled": "false",  # nothing but offset syncs to the source
+        **{f"{topic}replication.factor": "-1" for topic in _REPLICATED},
+    }
     for alias, given in ((source_alias, source), (target_alias, target)):
         properties = {"bootstrap.servers": given} if isinstance(given, str) else given
         entries |= {f"{alias}.{key}": text for key, text in properties.items()}
     entries["topics"] = topics if isinstance(topics, str) else ",".join(topics)
     entries["exactly.once.source.support"] = "enabled" if exactly_once else "disabled"
-    entries |= {key.replace("_", "."): _text(value) for key, value in keys.items()}
+    entries |= {_key(name): _text(value) for name, value in keys.items()}
     config = mirror_config(entries, rename=rename)
-    unknown = [str(note) for note in config.notes if note.key in {key.replace("_", ".") for key in keys}]
+    unknown = [str(note) for note in config.notes if note.key in set(map(_key, keys))]
     if unknown:
         raise ConfigError("; ".join(unknown))
     return start_mirror(config, name=name, actors=actors, commit_interval_ms=commit_interval_ms)
+
+
+def _key(name: str) -> str:
+    return name.replace("_", ".").replace("offset.syncs.", "offset-syncs.")
 
 
 def _text(value: Any) -> str:

@@ -6,9 +6,12 @@ status` finds it by its name. With --json it prints one object:
 
     {"name": "mirror", "actors": [{"number": 0, "state": "running", "restarts": 0, "pid": 4711,
      "flows": [{"flow": "A->B", "shards": [0, 1], "errors": [],
-     "partitions": [{"topic": "orders", "partition": 0, "target_topic": "A.orders", "shard": 1, "next_offset": 120,
-     "lag": 0, "records": 120, "size_bytes": 9000, "records_per_sec": 4.0, "bytes_per_sec": 300.0,
-     "last_record_age_ms": 500, "lost": 0, "error": null, "attempts": 0}]}]}]}
+     "partitions": [{"topic": "orders", "partition": 0, "target_topic": "A.orders", "shard": 1, "state": "running",
+     "next_offset": 120, "lag": 0, "records": 120, "size_bytes": 9000, "records_per_sec": 4.0, "bytes_per_sec": 300.0,
+     "last_record_age_ms": 500, "lost": 0, "error": null, "attempts": 0}],
+     "control": [{"task": "topics", "runs": 3, "last_success_ms": 1700000000000, "error": null, "problems": []}]}]}]}
+
+With --live it is printed again every second until it is interrupted, with --json as a line each.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import json
 import signal
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -36,7 +40,9 @@ from raylog.mirror.config import parse_mirror_config
 if TYPE_CHECKING:
     from raylog.actors.mirror import ActorStatus
 
-HEAD = ("FLOW", "TOPIC", "PARTITION", "ACTOR", "OFFSET", "LAG", "RECORDS/S", "MB/S", "AGE", "ERROR")
+LIVE_SECONDS = 1.0
+CLEAR = "\x1b[H\x1b[2J"
+HEAD = ("FLOW", "TOPIC", "PARTITION", "ACTOR", "STATE", "OFFSET", "LAG", "RECORDS/S", "MB/S", "AGE", "ERROR")
 
 
 def add_to(subparsers: Subparsers) -> None:
@@ -52,6 +58,7 @@ def add_to(subparsers: Subparsers) -> None:
 
     status = actions.add_parser("status", help="show how far each partition is, and what is wrong")
     status.add_argument("--json", action="store_true", help="print one JSON object")
+    status.add_argument("--live", action="store_true", help="print it again every second until interrupted")
     status.set_defaults(run=_status)
 
     for action in (start, status):
@@ -98,11 +105,17 @@ def _status(options: argparse.Namespace) -> None:
         join_ray(options.address or "auto")
     from raylog.actors.mirror import find_mirror
 
-    actors = find_mirror(options.name).status()
-    if options.json:
-        print(json.dumps({"name": options.name, "actors": [asdict(each) for each in actors]}))
-    else:
-        print(table(actors))
+    mirror = find_mirror(options.name)
+    with suppress(KeyboardInterrupt):
+        while True:
+            actors = mirror.status()
+            if options.json:
+                print(json.dumps({"name": options.name, "actors": [asdict(each) for each in actors]}), flush=True)
+            else:
+                print(CLEAR * (options.live and sys.stdout.isatty()) + table(actors), flush=True)
+            if not options.live:
+                return
+            time.sleep(LIVE_SECONDS)
 
 
 def table(actors: Sequence[ActorStatus]) -> str:
@@ -113,6 +126,7 @@ def table(actors: Sequence[ActorStatus]) -> str:
             each.topic,
             str(each.partition),
             str(actor.number),
+            each.state,
             _number(each.next_offset),
             _number(each.lag),
             f"{each.records_per_sec:.1f}",
@@ -126,7 +140,12 @@ def table(actors: Sequence[ActorStatus]) -> str:
     ]
     lines = [columns(HEAD, sorted(rows)) if rows else "no partitions"]
     lines += [f"actor {actor.number} is {actor.state}" for actor in actors if actor.state != "running"]
-    lines += [f"{flow.flow}: {error}" for actor in actors for flow in actor.flows for error in flow.errors]
+    flows = [flow for actor in actors for flow in actor.flows]
+    lines += [f"{flow.flow}: {error}" for flow in flows for error in flow.errors]
+    for flow in flows:
+        for task in flow.control:
+            reasons = task.problems if task.error is None else (task.error,)
+            lines += [f"{flow.flow}: {task.task}: {reason}" for reason in reasons]
     return "\n".join(lines)
 
 

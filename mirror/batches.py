@@ -25,6 +25,8 @@ class OutgoingBatch:
     batch: CopiedBatch
     first_offset: int
     """Of its first record in the source."""
+    last_offset: int
+    """Of its last record there."""
     next_offset: int
     """Where the source goes on behind them."""
     is_rebuilt: bool = False
@@ -60,7 +62,8 @@ def outgoing_batches(
             continue
         if header.base_offset >= start and can_be_copied(header):
             whole = memoryview(records)[position : position + header.size_bytes]
-            yield OutgoingBatch(CopiedBatch(whole, header), header.base_offset, header.next_offset)
+            last_offset = header.base_offset + header.last_offset_delta
+            yield OutgoingBatch(CopiedBatch(whole, header), header.base_offset, last_offset, header.next_offset)
             continue
         builder = BatchBuilder()
         wanted = [record for record in read_records(records, position, header) if record.offset >= start]
@@ -69,4 +72,5 @@ def outgoing_batches(
         if wanted:
             built = builder.build(codec=header.codec)
             copied = CopiedBatch(built, parse_header(built))
-            yield OutgoingBatch(copied, wanted[0].offset, header.next_offset, is_rebuilt=True)
+            first, last = wanted[0].offset, wanted[-1].offset
+            yield OutgoingBatch(copied, first, last, header.next_offset, is_rebuilt=True)

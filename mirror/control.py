@@ -112,6 +112,8 @@ class FlowControl:
         self._clients = clients
         self._topic_ids: dict[str, UUID] = {}
         self._syncs: tuple[Tail, OffsetSyncStore] | None = None
+        self._target_is_ready = False
+        """Whether the target has the internal topics: a producer would have the brokers create them, not compacted."""
         self._checkpoints: dict[str, dict[TopicPartition, Checkpoint]] | None = None
         """The last ones, by group; None before they were read."""
         self._tasks: dict[str, Callable[[int], Iterable[Problem]]] = self._tasks_of(flow)
@@ -173,11 +175,11 @@ class FlowControl:
     # ---- topics
 
     def _create_internal_topics(self, _: int) -> Iterable[Problem]:
+        """Raises KafkaError if one of them cannot be created."""
         in_source, in_target = internal_topics(self.flow)
-        for admin, topics in ((self._clients.source, in_source), (self._clients.target, in_target)):
-            if topics:
-                present = {each.name for each in admin.list_topics()}
-                _create(admin, [topic for topic in topics if topic.name not in present])
+        _create_missing(self._clients.target, in_target)
+        self._target_is_ready = True
+        _create_missing(self._clients.source, in_source)
         return ()
 
     def _refresh_topics(self, _: int) -> Iterable[Problem]:
@@ -252,6 +254,8 @@ class FlowControl:
     # ---- heartbeats and offsets
 
     def _beat(self, now_ms: int) -> Iterable[Problem]:
+        if not self._target_is_ready:
+            return [Problem(HEARTBEATS, "not written: the topic is not created yet")]
         heartbeat = Heartbeat(self.flow.source.alias, self.flow.target.alias, now_ms)
         self._clients.write(HEARTBEATS, [heartbeat.encode()], now_ms)
         return ()
@@ -264,8 +268,8 @@ class FlowControl:
     def _translate(self, now_ms: int) -> Iterable[Problem]:
         """Follow the groups of the source, and write checkpoints for what has changed."""
         committed, problems = self._committed()
-        if self.status[GROUPS].last_success_ms is None:
-            return problems  # the source is out of reach, and reading from it would take long
+        if self.status[GROUPS].last_success_ms is None or self.status[INTERNAL_TOPICS].last_success_ms is None:
+            return problems  # a cluster is out of reach, and reading from it would take long
         syncs, last = self._read_syncs(), self._read_checkpoints()
         candidates = {group: translated(group, self.remotes, offsets, syncs) for group, offsets in committed.items()}
         ends = self._ends(tp for found in candidates.values() for tp in found)
@@ -346,6 +350,14 @@ class FlowControl:
         wanted = dict.fromkeys(partitions, OffsetSpec.LATEST)
         found, _ = _partial(lambda: self._clients.target.list_offsets(wanted)) if wanted else ({}, {})
         return {tp: each.offset for tp, each in found.items()}
+
+
+def _create_missing(admin: AdminClient, topics: Sequence[NewTopic]) -> None:
+    """Raises KafkaError."""
+    if topics:
+        present = {each.name for each in admin.list_topics()}
+        for problem in _create(admin, [topic for topic in topics if topic.name not in present]):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{problem.subject}: not created: {problem.reason}")
 
 
 def _create(admin: AdminClient, topics: Sequence[NewTopic]) -> list[Problem]:

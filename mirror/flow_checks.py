@@ -1,4 +1,4 @@
-"""Refuses what a mirror would not do as its configuration says. Pure."""
+"""Refuses flows that would copy records in a circle. Pure."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from raylog.mirror.config import FlowConfig
 
 
 def check_built(flows: Sequence[FlowConfig]) -> None:
-    """Raises ConfigError for loops that would copy records without end, and for offsets that would not be written."""
-    for flow in flows:
-        if flow.sync_group_offsets_ms is not None:
-            raise ConfigError(f"{flow.name}.sync.group.offsets.enabled=true: not supported yet: remove it")
+    """Raises ConfigError for loops that would copy records without end."""
     steps = [(flow.source.alias, flow.target.alias) for flow in flows if not flow.policy.names_source]
     for start in sorted({source for source, _ in steps}):
         reached, new = set[str](), {start}

@@ -1,11 +1,11 @@
-"""(shell) Copies the records of a flow, all of its shards or some of them, until it is stopped."""
+"""(shell) Runs a flow until it is stopped: all of its shards or some of them, and in one of its workers the control."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,10 +16,12 @@ from raylog.client.backoff import backoff_ms
 from raylog.client.errors import AdminError, FencedError
 from raylog.core.errors import KafkaError
 from raylog.mirror.config import FlowConfig
+from raylog.mirror.control_thread import ControlStatus, ControlThread
+from raylog.mirror.offset_sync_writer import OffsetSyncWriter
 from raylog.mirror.plan import Plan, plan_shards
 from raylog.mirror.progress import FlowId
 from raylog.mirror.progress_topic import fix_shards
-from raylog.mirror.shard import Copied, PartitionStatus, ShardSettings
+from raylog.mirror.shard import PartitionStatus, ShardSettings
 from raylog.mirror.shard_worker import ShardWorker
 
 log = logging.getLogger("raylog.mirror")
@@ -42,7 +44,9 @@ class FlowStatus:
     """Those that it copies."""
     partitions: tuple[PartitionStatus, ...]
     errors: tuple[str, ...]
-    """Why the topics of the flow are not known, or a shard cannot be opened."""
+    """Why the topics of the flow are not known, a shard cannot be opened, or offset syncs are not written."""
+    control: tuple[ControlStatus, ...] = ()
+    """What the worker does besides copying, if it has the control of the flow."""
 
 
 @dataclass(slots=True, eq=False)
@@ -65,17 +69,17 @@ class FlowWorker:
         *,
         settings: ShardSettings | None = None,
         share: tuple[int, int] = (0, 1),
-        on_copied: Callable[[Sequence[Copied]], None] = lambda _: None,
+        has_control: bool = True,
     ) -> None:
-        """`share` (number, count) are the shards of one of so many workers; `on_copied` is called with batches that are
-        committed.
-        """
+        """`share` (number, count) are the shards of one of so many workers. One of them has the control of the flow."""
         self._flow = flow
         self._settings = settings or ShardSettings(exactly_once=flow.exactly_once)
         self._id = FlowId(flow.source.alias, flow.target.alias)
         self._share = share
         self._applied = asyncio.Event()
-        self._on_copied = on_copied
+        self._syncs = OffsetSyncWriter(flow) if flow.emit_offset_syncs else None
+        self._has_control = has_control
+        self._control: ControlThread | None = None
         self._running: dict[int, _Running] = {}
         self._errors: list[str] = []
         self._changed = asyncio.Event()
@@ -86,7 +90,27 @@ class FlowWorker:
     async def run(self) -> None:
         """Returns after `stop`, when everything that was read is committed or undone. Raises ConfigError."""
         flow = self._flow
+        loop = asyncio.get_running_loop()
+        if self._has_control:
+            self._control = ControlThread(flow, on_topics=lambda: loop.call_soon_threadsafe(self._changed.set))
+            self._control.start()
+        try:
+            if flow.enabled:
+                await self._copy()
+            while not self._stopping:
+                await self._changed.wait()
+                self._changed.clear()
+        finally:
+            if self._control is not None:
+                self._control.stop()
+                await asyncio.to_thread(self._control.join, STOP_SECONDS)
+
+    async def _copy(self) -> None:
+        flow = self._flow
         async with AsyncAdminClient(flow.source.admin) as source, AsyncAdminClient(flow.target.admin) as target:
+            syncing = None
+            if self._syncs is not None:
+                syncing = asyncio.create_task(self._syncs.run(source if flow.offset_syncs_in_source else target))
             try:
                 while not self._stopping:
                     share = self._share
@@ -100,6 +124,10 @@ class FlowWorker:
             finally:
                 self._applied.set()
                 await asyncio.gather(*(self._end(number) for number in list(self._running)))
+                if syncing is not None:
+                    syncing.cancel()
+                    with suppress(asyncio.CancelledError):
+                        await syncing
 
     def stop(self) -> None:
         self._stopping = True
@@ -119,7 +147,10 @@ class FlowWorker:
             partitions += running.last if running.worker is None else running.worker.status()
             if running.error is not None and not (running.worker is not None and running.worker.is_open):
                 errors.append(f"shard {number}: {running.error.message}")
-        return FlowStatus(self._flow.name, tuple(sorted(self._running)), tuple(partitions), tuple(errors))
+        if self._syncs is not None and self._syncs.error is not None:
+            errors.append(f"offset syncs: {self._syncs.error}")
+        control = () if self._control is None else self._control.status()
+        return FlowStatus(self._flow.name, tuple(sorted(self._running)), tuple(partitions), tuple(errors), control)
 
     # --- topics
 
@@ -184,9 +215,9 @@ class FlowWorker:
         jitter = partial(random.uniform, 0.8, 1.2)
         attempts = 0
         while not self._stopping:
-            worker = running.worker = ShardWorker(
-                self._flow, self._settings, number, running.plan, target, on_copied=self._on_copied
-            )
+            worker = running.worker = ShardWorker(self._flow, self._settings, number, running.plan, target)
+            if self._syncs is not None:
+                worker.on_copied = self._syncs.copied
             try:
                 await worker.run()
                 return
@@ -195,6 +226,8 @@ class FlowWorker:
                 log.warning("shard ended", extra={"flow": self._flow.name, "shard": number, "reason": str(error)})
             finally:
                 running.last, running.worker = worker.status(), None
+                if self._syncs is not None:
+                    self._syncs.forget(running.plan.targets)
             attempts = 1 if any(each.records for each in running.last) else attempts + 1
             pause_ms = backoff_ms(attempts, RESTART_MS, RESTART_MS_MAX, jitter)
             if isinstance(running.error, FencedError):

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from raylog.core.errors import ConfigError
 from raylog.core.ids import TopicPartition
 from raylog.mirror.config import FlowConfig
+from raylog.mirror.planning import remote_topics
 from raylog.mirror.progress import shard_of
 
 
@@ -30,23 +30,16 @@ def plan_shards(
     `source` and `target` are the partition counts of the topics.
     """
     plans: defaultdict[int, Plan] = defaultdict(Plan)
-    errors = []
-    for topic, count in sorted(source.items()):
-        if not flow.copies_topic(topic):
-            continue
-        try:
-            remote = flow.remote_topic(topic)
-        except ConfigError as error:
-            errors.append(error.message)
-            continue
-        for partition in range(count):
+    remotes, problems = remote_topics(flow, source)
+    for topic, remote in remotes.items():
+        for partition in range(source[topic]):
             tp = TopicPartition(topic, partition)
             plan = plans[shard_of(tp, shards)]
             plan.targets[tp] = TopicPartition(remote, partition)
             reason = _missing(remote, partition, target.get(remote))
             if reason is not None:
                 plan.blocked[tp] = reason
-    return dict(plans), errors
+    return dict(plans), list(map(str, problems))
 
 
 def _missing(remote: str, partition: int, partition_count: int | None) -> str | None:

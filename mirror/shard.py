@@ -46,17 +46,6 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
-    """A batch that is committed: where its first record is in both clusters. For offset syncs."""
-
-    source: TopicPartition
-    target: TopicPartition
-    source_offset: int
-    target_offset: int
-    """-1 if the target did not tell, as for a batch that it had appended before."""
-
-
-@dataclass(frozen=True, slots=True)
 class PartitionStatus:
     """How far a partition is."""
 
@@ -64,6 +53,8 @@ class PartitionStatus:
     partition: int
     target_topic: str
     shard: int
+    state: str
+    """running; failing: tried again after a pause; blocked: the target has no place for it."""
     next_offset: int | None
     """The source is copied up to this offset, exclusive; None if nothing is committed yet."""
     lag: int | None
@@ -341,6 +332,7 @@ class Shard:
                     copy.tp.partition,
                     copy.target.topic,
                     self.number,
+                    "blocked" if copy.blocked else "running" if failure is None else "failing",
                     copy.committed,
                     lag,
                     copy.records,

@@ -18,14 +18,15 @@ from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.mirror.batches import OutgoingBatch, outgoing_batches
 from raylog.mirror.config import FlowConfig
+from raylog.mirror.copied import Copied, copied_runs
 from raylog.mirror.plan import Plan
 from raylog.mirror.progress import FlowId, encode_progress
 from raylog.mirror.progress_topic import read_progress
-from raylog.mirror.shard import Copied, PartitionStatus, Shard, ShardSettings
+from raylog.mirror.shard import PartitionStatus, Shard, ShardSettings
 from raylog.transport.system_time import now
 
 log = logging.getLogger("raylog.mirror")
-POLL_MS: Final = 500
+POLL_MS_MIN: Final = 10
 CLOSE_SECONDS: Final = 5.0
 DELIVERY_TIMEOUT_MS: Final = 30_000
 """A batch that the target does not acknowledge for so long is an error that is shown, and is sent again."""
@@ -45,10 +46,7 @@ class ShardWorker:
         shard: int,
         plan: Plan,
         target_admin: AsyncAdminClient,
-        *,
-        on_copied: Callable[[Sequence[Copied]], None] = lambda _: None,
     ) -> None:
-        """`on_copied` is called with batches that are committed."""
         self._flow = flow
         self._id = FlowId(flow.source.alias, flow.target.alias)
         self._settings = settings
@@ -56,10 +54,12 @@ class ShardWorker:
         self._plan: Plan | None = plan
         """A new one, which is not in use yet."""
         self._admin = target_admin
-        self._on_copied = on_copied
+        self.on_copied: Callable[[Sequence[Copied]], None] = lambda _: None
+        """Called with what is committed, in the order of the source for each partition."""
         self._deliveries: dict[TopicPartition, list[tuple[OutgoingBatch, AsyncTableDelivery]]] = {}
         self._in_transaction = False
         self._stopping = False
+        self._polling: asyncio.Task[FetchedBatches | None] | None = None
         self.is_open = False
         """Whether it is copying."""
 
@@ -86,10 +86,12 @@ class ShardWorker:
 
     def stop(self) -> None:
         self._stopping = True
+        self._wake()
 
     def use(self, plan: Plan) -> None:
         """Copy these partitions from the next commit on."""
         self._plan = plan
+        self._wake()
 
     def status(self) -> list[PartitionStatus]:
         return self._shard.status(now())
@@ -108,18 +110,35 @@ class ShardWorker:
         paused = shard.paused(moment)
         self._consumer.pause(*paused - self._consumer.paused())
         self._consumer.resume(*self._consumer.paused() - paused)
-        wait_seconds = shard.wait_ms(moment, POLL_MS) / 1000
+        wait_seconds = shard.wait_ms(moment, max(POLL_MS_MIN, self._flow.consumer_poll_timeout_ms)) / 1000
         if not shard.partitions:
             await asyncio.sleep(wait_seconds)
             return
         try:
-            fetched = await self._consumer.poll_batches(wait_seconds)
+            fetched = await self._poll(wait_seconds)
         except KafkaError as error:
             log.warning("poll failed", extra={"flow": self._flow.name, "reason": str(error)})
             shard.source_failed(error)
             return
         if fetched is not None:
             await self._send(fetched)
+
+    async def _poll(self, wait_seconds: float) -> FetchedBatches | None:
+        """None also if it was woken."""
+        self._polling = asyncio.create_task(self._consumer.poll_batches(wait_seconds))
+        try:
+            return await self._polling
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            return None
+        finally:
+            self._polling = None
+
+    def _wake(self) -> None:
+        if self._polling is not None:
+            self._polling.cancel()
 
     async def _send(self, fetched: FetchedBatches) -> None:
         shard, tp, start = self._shard, fetched.tp, fetched.position
@@ -187,13 +206,13 @@ class ShardWorker:
         self._shard.undone(error, now())
 
     def _report(self, deliveries: Mapping[TopicPartition, list[tuple[OutgoingBatch, AsyncTableDelivery]]]) -> None:
-        copied = []
+        copied: list[Copied] = []
         for tp, each in deliveries.items():
-            target = self._shard.partitions[tp].target
             for batch, delivery in each:
                 if _error(delivery) is None:
-                    copied.append(Copied(tp, target, batch.first_offset, delivery.result()[0].base_offset))
-        self._on_copied(copied)
+                    appended = [(rows.base_offset, rows.record_count) for rows in delivery.result()]
+                    copied += copied_runs(tp, batch, appended)
+        self.on_copied(copied)
 
 
 async def _until_done(call: Callable[[], Awaitable[None]]) -> None:

@@ -312,8 +312,10 @@ class AsyncProducer:
             sent = self._core.append_copied(tp, batch, now())
             return sent is not None
 
-        await self._until(appended, tp.topic)
-        self._poke()
+        try:
+            await self._until(appended, tp.topic)
+        finally:
+            self._poke()  # also to ask for the metadata of a topic that has grown
         assert sent is not None
         return AsyncTableDelivery([sent], self._ends)
 

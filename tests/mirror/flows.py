@@ -15,24 +15,29 @@ from confluent_kafka import TopicPartition as Position
 from raylog.client.admin.admin_client import AdminClient
 from raylog.client.admin.topics import NewTopic
 from raylog.mirror.config import FlowConfig, mirror_config
+from raylog.mirror.control_thread import ControlStatus
 from raylog.mirror.flow_worker import FlowStatus, FlowWorker
 from raylog.mirror.shard import PartitionStatus, ShardSettings
 from tests.client.served import Target
 from tests.support.hang import HANG_SECONDS
 
 Seen = tuple[Any, ...]
+QUICK = ("refresh.topics", "refresh.groups", "sync.topic.configs", "sync.group.offsets", "emit.checkpoints")
 
 
-def flow_between(source: Target, target: Target, *, topics: str, **given: str) -> FlowConfig:
+def flow_between(
+    source: Target, target: Target, *, topics: str, aliases: tuple[str, str] = ("A", "B"), **given: str
+) -> FlowConfig:
     """The flow A->B; `given` are keys of mm2.properties with underscores."""
     entries = {
-        "clusters": "A, B",
-        "A.bootstrap.servers": source.plain,
-        "B.bootstrap.servers": target.plain,
-        "A->B.enabled": "true",
+        "clusters": ", ".join(aliases),
+        f"{aliases[0]}.bootstrap.servers": source.plain,
+        f"{aliases[1]}.bootstrap.servers": target.plain,
+        f"{'->'.join(aliases)}.enabled": "true",
         "topics": topics,
-        "replication.factor": "1",
-        "refresh.topics.interval.seconds": "1",
+        "emit.heartbeats.enabled": "false",
+        **{f"{topic}replication.factor": "1" for topic in ("", "offset-syncs.topic.", "checkpoints.topic.")},
+        **{f"{task}.interval.seconds": "1" for task in QUICK},
     }
     entries |= {name.replace("_", "."): text for name, text in given.items()}
     (flow,) = mirror_config(entries).flows
@@ -42,18 +47,18 @@ def flow_between(source: Target, target: Target, *, topics: str, **given: str) -
 class RunningFlow:
     """A `FlowWorker` in a thread."""
 
-    def __init__(self, flow: FlowConfig, settings: ShardSettings) -> None:
+    def __init__(self, flow: FlowConfig, settings: ShardSettings, *, has_control: bool) -> None:
         self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, args=(flow, settings), daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(flow, settings, has_control), daemon=True)
         self._made = threading.Event()
         self._thawed = threading.Event()
         self.error: BaseException | None = None
         self._thread.start()
         assert self._made.wait(HANG_SECONDS)
 
-    def _run(self, flow: FlowConfig, settings: ShardSettings) -> None:
+    def _run(self, flow: FlowConfig, settings: ShardSettings, has_control: bool) -> None:
         async def run() -> None:
-            self.worker = FlowWorker(flow, settings=settings)
+            self.worker = FlowWorker(flow, settings=settings, has_control=has_control)
             self._task = asyncio.current_task()
             self._made.set()
             await self.worker.run()
@@ -89,6 +94,9 @@ class RunningFlow:
         found = (each for each in self.status().partitions if (each.topic, each.partition) == (topic, partition))
         return next(found, None)
 
+    def control(self, task: str) -> ControlStatus:
+        return next(each for each in self.status().control if each.task == task)
+
     def wait(self, met: Callable[[FlowStatus], object]) -> FlowStatus:
         """The first status for which it is true."""
         deadline = time.monotonic() + HANG_SECONDS
@@ -115,9 +123,9 @@ class RunningFlow:
 
 
 @contextmanager
-def running(flow: FlowConfig, **settings: Any) -> Iterator[RunningFlow]:
+def running(flow: FlowConfig, *, has_control: bool = True, **settings: Any) -> Iterator[RunningFlow]:
     settings = {"exactly_once": flow.exactly_once, "commit_interval_ms": 50} | settings
-    run = RunningFlow(flow, ShardSettings(**settings))
+    run = RunningFlow(flow, ShardSettings(**settings), has_control=has_control)
     try:
         yield run
     finally:

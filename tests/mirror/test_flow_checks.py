@@ -1,4 +1,4 @@
-"""What a mirror does not do is an error, and no promise."""
+"""Flows that would copy records in a circle are an error."""
 
 from __future__ import annotations
 
@@ -23,8 +23,3 @@ def test_loops_need_names_that_tell_the_source(flows: tuple[str, ...]) -> None:
     check(*flows[:-1], replication_policy_class=IDENTITY)
     with pytest.raises(ConfigError, match="from A back to it"):
         check(*flows, replication_policy_class=IDENTITY)
-
-
-def test_offsets_of_groups_are_not_promised() -> None:
-    with pytest.raises(ConfigError, match=r"A->B\.sync\.group\.offsets\.enabled=true: not supported yet"):
-        check("A->B", sync_group_offsets_enabled="true")

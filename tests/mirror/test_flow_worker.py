@@ -88,7 +88,7 @@ def test_what_the_target_does_not_take_is_reported_and_copied_once_it_can_be(
     produce(east, other, [b"x" * 2_000])
     produce(east, other, [b"behind it"])
     flow = flow_between(east, west, topics=f"{topic},{other}", exactly_once_source_support=mode)
-    with running(flow, backoff_ms_max=300) as run:
+    with running(flow, has_control=False, backoff_ms_max=300) as run:
         run.wait(lambda status: any("max.message.bytes=1000" in str(each.error) for each in status.partitions))
         blocked = run.partition(topic, 1)
         assert blocked is not None
@@ -116,7 +116,8 @@ def test_a_batch_that_is_too_large_for_the_target_is_sent_in_parts_in_its_codec(
         [bytes([number]) * 10 + random.Random(number).randbytes(200) * 3 for number in range(40)],
         codec="lz4",
     )
-    with running(flow_between(east, west, topics=topic, exactly_once_source_support="enabled")) as run:
+    flow = flow_between(east, west, topics=topic, exactly_once_source_support="enabled")
+    with running(flow, has_control=False) as run:
         run.wait_for_end(topic, ends(east, topic))
     assert seen(west, f"A.{topic}") == seen(east, topic)
     with PartitionReader(west.plain, f"A.{topic}", 0, offset="earliest", mapped=False) as reader:
@@ -152,20 +153,20 @@ def test_records_that_were_deleted_before_they_were_copied_are_reported(east: Ta
     ]
 
 
-def test_a_topic_that_grows_and_topics_that_appear_are_copied(east: Target, west: Target) -> None:
+def test_topics_are_created_in_the_target_and_grow_there(east: Target, west: Target) -> None:
     prefix = f"grows-{east.new_topic()}"
-    create(east, f"{prefix}-1")
-    create(west, f"A.{prefix}-1")
+    create(east, f"{prefix}-1", retention_ms="7200000")
     produce(east, f"{prefix}-1", [b"first"])
-    with running(flow_between(east, west, topics=f"{prefix}.*", refresh_topics_interval_seconds="1")) as run:
+    with running(flow_between(east, west, topics=f"{prefix}.*")) as run:
         run.wait_for_end(f"{prefix}-1", {0: 1})
-        for cluster, name in ((west, f"A.{prefix}-1"), (east, f"{prefix}-1")):
-            with AdminClient(bootstrap_servers=cluster.plain) as admin:
-                admin.create_partitions({name: 3})
-        create(west, f"A.{prefix}-2")
+        with AdminClient(bootstrap_servers=east.plain) as admin:
+            admin.create_partitions({f"{prefix}-1": 3})
         create(east, f"{prefix}-2")
         produce(east, f"{prefix}-1", [b"grown"], partition=2)
         produce(east, f"{prefix}-2", [b"new"])
         run.wait_for_end(f"{prefix}-1", {2: 1})
         run.wait_for_end(f"{prefix}-2", {0: 1})
     assert [value for _, value, _, _ in seen(west, f"A.{prefix}-1", 2)] == [b"grown"]
+    with AdminClient(bootstrap_servers=west.plain) as admin:
+        resource = ConfigResource(ConfigResourceType.TOPIC, f"A.{prefix}-1")
+        assert admin.describe_configs([resource])[resource]["retention.ms"].value == "7200000"

@@ -96,6 +96,7 @@ def test_with_at_least_once_a_failed_partition_goes_back_behind_its_last_record_
     assert it.progress() == {TPS[0]: 1, TPS[1]: 6}
     it.committed(at(0))
     assert status(it, TPS[0]).error == "A.t: not permitted"
+    assert (status(it, TPS[0]).state, status(it, TPS[1]).state) == ("failing", "running")
     assert it.paused(at(49)) == {TPS[0]}
     assert it.take_seeks(at(49)) == {}
     assert not it.fetched(TPS[0], 3)  # what was on its way
@@ -114,6 +115,8 @@ def test_with_at_least_once_a_failed_partition_goes_back_behind_its_last_record_
     assert end(it, {TPS[0]: [None, None]}, 150)
     it.committed(at(150))
     assert (status(it, TPS[0]).error, status(it, TPS[0]).records) == (None, 4)
+    it.assign(TARGETS, {TPS[1]: "no such topic"})
+    assert (status(it, TPS[0]).state, status(it, TPS[1]).state) == ("running", "blocked")
 
 
 def test_with_exactly_once_a_failure_undoes_all_and_only_the_partition_that_failed_pauses() -> None:

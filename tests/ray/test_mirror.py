@@ -1,4 +1,4 @@
-"""A mirror of actors copies each record once and in order while its actors are killed, added and removed."""
+"""A mirror copies each record once and in order, and does all else, while its actors are killed, added and removed."""
 
 from __future__ import annotations
 
@@ -31,20 +31,22 @@ def cluster(ray_runtime: None) -> Iterator[raylog.Cluster]:
 
 
 def test_each_record_is_copied_once_while_actors_are_killed_added_and_removed(cluster: raylog.Cluster) -> None:
-    """Both ends are one cluster: the copy has another name."""
+    """Both ends are one cluster: the copy has another name. The first actor, which has the control, is killed first."""
     target = Target(cluster.bootstrap_servers)
     with raylog.AdminClient(bootstrap_servers=target.plain) as admin:
-        for name in ("orders", "A.orders"):
-            admin.create_topics(raylog.NewTopic(name, PARTITIONS, 1))
+        admin.create_topics(raylog.NewTopic("orders", PARTITIONS, 1))
     rng = random.Random(1)
     options = {"source_alias": "A", "target_alias": "B", "replication_factor": 1, "commit_interval_ms": 50}
+    options |= {"groups": "readers", "sync_group_offsets_enabled": True, "heartbeats_replication_enabled": False}
+    options |= {f"{task}_interval_seconds": 1 for task in ("refresh_groups", "sync_group_offsets", "emit_checkpoints")}
     with raylog.mirror(source=target.plain, target=target.plain, topics="orders", actors=2, **options) as mirror:
         for kill in range(KILLS):
             with raylog.Producer(bootstrap_servers=target.plain) as producer:
                 for number in range(RECORDS):
                     producer.send("orders", b"%d-%d" % (kill, number), partition=number % PARTITIONS)
-            until(lambda: any(each.pid for each in mirror.status()))
-            os.kill(rng.choice([each.pid for each in mirror.status() if each.pid]), signal.SIGKILL)
+            until(lambda: mirror.status()[0].pid)
+            pids = [each.pid for each in mirror.status() if each.pid]
+            os.kill(pids[0] if kill == 0 else rng.choice(pids), signal.SIGKILL)
             mirror.scale(1 + kill % 3)
         wanted = set(ends(target, "orders", PARTITIONS).items())
 
@@ -58,11 +60,20 @@ def test_each_record_is_copied_once_while_actors_are_killed_added_and_removed(cl
 
         until(lambda: copied() == wanted, lambda: str(mirror.status()))
         assert sum(actor.restarts for actor in mirror.status()) > 0
+        with raylog.AdminClient(bootstrap_servers=target.plain) as admin:
+            admin.alter_consumer_group_offsets("readers", {("orders", number): end for number, end in wanted})
+            until(lambda: sum(copied_offsets(admin)) >= KILLS * RECORDS, lambda: str(mirror.status()))
         assert "A->B  orders" in table(mirror.status())
         with pytest.raises(raylog.ConfigError, match="actors=0"):
             mirror.scale(0)
     for partition in range(PARTITIONS):
         assert seen(target, "A.orders", partition) == seen(target, "orders", partition)
+
+
+def copied_offsets(admin: raylog.AdminClient) -> list[int]:
+    """Of the group, in the copy."""
+    found = admin.list_consumer_group_offsets("readers").items()
+    return [each.offset for tp, each in found if tp.topic == "A.orders" and each is not None]
 
 
 def test_a_mirror_refuses_what_it_cannot_do(ray_runtime: None) -> None:
