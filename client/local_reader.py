@@ -12,7 +12,7 @@ from typing import Final, Protocol, Self, TypeVar
 from uuid import UUID
 
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import Offset, TopicPartition
+from raylog.core.ids import ZERO_TOPIC_ID, Offset, TopicPartition
 from raylog.logstore.local_log import CHUNK_BYTES, AbortedList, Chunk, LocalLog, SegmentFile
 from raylog.logstore.shared_page import PageSnapshot, PageView
 from raylog.protocol.local_messages import (
@@ -91,6 +91,11 @@ class LocalPartitionReader:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def topic_id(self) -> UUID:
+        """Of the topic whose log it reads: zero until that is open."""
+        return self._topic_id or ZERO_TOPIC_ID
 
     @property
     def position(self) -> Offset:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
@@ -43,14 +45,25 @@ class FlowId:
         return f"raylog-mirror-{self.source}-{self.target}-{shard}"
 
 
-def encode_progress(flow: FlowId, tp: TopicPartition, next_offset: int) -> tuple[bytes, bytes]:
+class Progress(NamedTuple):
+    """The source is copied up to this offset, exclusive."""
+
+    next_offset: int
+    topic_id: UUID | None = None
+    """Of the topic of the source; a topic that is created again has another one. None if it is not known."""
+
+
+def encode_progress(flow: FlowId, tp: TopicPartition, progress: Progress) -> tuple[bytes, bytes]:
     """(key, value)."""
     key = {"cluster": flow.source, "topic": tp.topic, "partition": tp.partition}
-    return json.dumps(key).encode(), json.dumps({"next_offset": next_offset}).encode()
+    value: dict[str, Any] = {"next_offset": progress.next_offset}
+    if progress.topic_id is not None:
+        value["topic_id"] = str(progress.topic_id)
+    return json.dumps(key).encode(), json.dumps(value).encode()
 
 
-def decode_progress(flow: FlowId, key: bytes | None, value: bytes | None) -> tuple[TopicPartition, int | None]:
-    """(source partition, next offset), None for a partition whose progress was deleted.
+def decode_progress(flow: FlowId, key: bytes | None, value: bytes | None) -> tuple[TopicPartition, Progress | None]:
+    """(source partition, progress), None for a partition whose progress was deleted.
 
     Raises KafkaError, INVALID_RECORD, for a record of something else.
     """
@@ -63,8 +76,11 @@ def decode_progress(flow: FlowId, key: bytes | None, value: bytes | None) -> tup
     if value is None:
         return tp, None
     match _decoded(value):
+        case {"next_offset": int(next_offset), "topic_id": str(topic_id)} if 0 <= next_offset <= OFFSET_MAX:
+            with suppress(ValueError):
+                return tp, Progress(next_offset, UUID(topic_id))
         case {"next_offset": int(next_offset)} if 0 <= next_offset <= OFFSET_MAX:
-            return tp, next_offset
+            return tp, Progress(next_offset)
     raise _foreign(flow, f"the value {value!r} of {tp}")
 
 

@@ -14,7 +14,7 @@ from raylog.client.consumer.async_consumer import AsyncConsumer
 from raylog.client.errors import AdminError, UnknownTopicError
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
-from raylog.mirror.progress import SHARDS_MIN, FlowId, decode_progress
+from raylog.mirror.progress import SHARDS_MIN, FlowId, Progress, decode_progress
 
 READ_SECONDS: Final = 60.0
 _CONFIGS: Final = {"cleanup.policy": "compact", "segment.bytes": str(1 << 20)}
@@ -50,7 +50,7 @@ async def fix_shards(admin: AsyncAdminClient, flow: FlowId, *, tasks: int, repli
 
 async def read_progress(
     admin: AsyncAdminClient, consumer_config: Mapping[str, Any], flow: FlowId, shard: int
-) -> dict[TopicPartition, int]:
+) -> dict[TopicPartition, Progress]:
     """The progress of the shard's partitions, by all records before the end of the topic's partition.
 
     With exactly-once the shard's producer must be initialized: no transaction of another one is open then. Raises
@@ -58,7 +58,7 @@ async def read_progress(
     """
     tp = TopicPartition(flow.progress_topic, shard)
     end = (await admin.list_offsets({tp: OffsetSpec.LATEST}))[tp].offset
-    progress: dict[TopicPartition, int] = {}
+    progress: dict[TopicPartition, Progress] = {}
     own = {
         "isolation.level": "read_committed",
         "auto.offset.reset": "earliest",
@@ -71,11 +71,11 @@ async def read_progress(
             async with asyncio.timeout(READ_SECONDS):
                 while await consumer.position(tp) < end:
                     for record in await consumer.poll(0.2):
-                        source, next_offset = decode_progress(flow, record.key, record.value)
-                        if next_offset is None:
+                        source, found = decode_progress(flow, record.key, record.value)
+                        if found is None:
                             progress.pop(source, None)
                         else:
-                            progress[source] = next_offset
+                            progress[source] = found
         except TimeoutError:
             text = f"{tp} was not read to its end, offset {end}, within {READ_SECONDS} s"
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, text) from None

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
+from uuid import UUID
 
 from raylog.client.backoff import backoff_ms
 from raylog.client.errors import TransactionAbortedError
@@ -20,6 +21,7 @@ from raylog.core.clock import Now
 from raylog.core.errors import KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.mirror.batches import OutgoingBatch
+from raylog.mirror.progress import Progress
 
 RATE_WINDOW_MS: Final = 30_000
 
@@ -80,6 +82,10 @@ class PartitionCopy:
 
     tp: TopicPartition
     target: TopicPartition
+    topic_id: UUID | None = None
+    """Of the topic that the offsets below belong to, as far as it is known."""
+    new_topic_id: UUID | None = None
+    """Of the topic that has come in its place: begun once nothing of the former one waits for a commit."""
     committed: int | None = None
     """The progress that is durable."""
     acknowledged: int | None = None
@@ -115,7 +121,7 @@ class Shard:
         self.partitions: dict[TopicPartition, PartitionCopy] = {}
         self._settings = settings
         self._jitter = jitter
-        self._progress: dict[TopicPartition, int] = {}
+        self._progress: dict[TopicPartition, Progress] = {}
         self._bytes = 0
         """Sent since the last commit."""
         self._commit_due_ms: int | None = None
@@ -124,7 +130,7 @@ class Shard:
 
     # --- partitions
 
-    def progress_read(self, progress: Mapping[TopicPartition, int]) -> None:
+    def progress_read(self, progress: Mapping[TopicPartition, Progress]) -> None:
         """What the progress topic says, before any partition is assigned."""
         assert not self.partitions
         self._progress = dict(progress)
@@ -140,11 +146,13 @@ class Shard:
             copy = self.partitions.pop(tp)
             assert not copy.waiting
             if copy.committed is not None:
-                self._progress[tp] = copy.committed
+                self._progress[tp] = Progress(copy.committed, copy.topic_id)
         new = [tp for tp in targets if tp not in self.partitions]
         for tp in new:
-            start = self._progress.get(tp)
-            self.partitions[tp] = PartitionCopy(tp, targets[tp], start, start, start, stopped=start is not None)
+            copy = self.partitions[tp] = PartitionCopy(tp, targets[tp])
+            if (known := self._progress.get(tp)) is not None:
+                copy.committed = copy.acknowledged = copy.sent = known.next_offset
+                copy.topic_id, copy.stopped = known.topic_id, True
         for tp, copy in self.partitions.items():
             copy.blocked = blocked.get(tp)
         return bool(left or new)
@@ -161,7 +169,7 @@ class Shard:
         seeks = {}
         for tp, copy in self.partitions.items():
             tries_one = copy.attempts > 0 and copy.waiting
-            if copy.stopped and tp not in paused and not tries_one:
+            if copy.stopped and tp not in paused and not tries_one and copy.new_topic_id is None:
                 copy.stopped = False
                 if copy.sent is not None:
                     seeks[tp] = copy.sent
@@ -169,14 +177,20 @@ class Shard:
 
     # --- records
 
-    def fetched(self, tp: TopicPartition, start: int) -> bool:
-        """Batches from this offset on have come. Returns whether they are to be sent."""
+    def fetched(self, tp: TopicPartition, start: int, topic_id: UUID | None = None) -> bool:
+        """Batches from this offset on have come, of the topic with this id. Returns whether they are to be sent."""
         copy = self.partitions.get(tp)
         if copy is None or copy.stopped or copy.blocked is not None:
             if copy is not None:
                 copy.stopped = True
             return False
         copy.source_error = None
+        if topic_id is not None and copy.sent is not None and copy.topic_id not in (None, topic_id):
+            copy.new_topic_id, copy.stopped = topic_id, True
+            if not copy.waiting:
+                _begin_anew(copy)
+            return False
+        copy.topic_id = topic_id or copy.topic_id
         if copy.sent is None:  # the first ones, where auto.offset.reset leads
             copy.sent = copy.committed = copy.acknowledged = start
         elif start > copy.sent:
@@ -269,13 +283,14 @@ class Shard:
                     copy.sent, copy.stopped = copy.acknowledged, True
         return True
 
-    def progress(self) -> dict[TopicPartition, int]:
+    def progress(self) -> dict[TopicPartition, Progress]:
         """What is to be written to the progress topic, after `ended`."""
-        return {
-            copy.tp: copy.acknowledged
+        reached = {
+            copy.tp: Progress(copy.acknowledged, copy.topic_id)
             for copy in self.partitions.values()
-            if copy.acknowledged is not None and copy.acknowledged != self._progress.get(copy.tp)
+            if copy.acknowledged is not None
         }
+        return {tp: progress for tp, progress in reached.items() if progress != self._progress.get(tp)}
 
     def committed(self, now: Now) -> None:
         """The progress is durable."""
@@ -284,7 +299,8 @@ class Shard:
                 _count(copy, copy.acknowledged, now)
                 if copy.acknowledged != copy.committed and copy.due_ms <= now.monotonic_ms:
                     copy.error, copy.attempts = None, 0
-                copy.committed = self._progress[copy.tp] = copy.acknowledged
+                copy.committed = copy.acknowledged
+                self._progress[copy.tp] = Progress(copy.acknowledged, copy.topic_id)
         self._attempts = 0
         self._commit_ended()
 
@@ -354,6 +370,9 @@ class Shard:
             self._commit_due_ms = now.monotonic_ms + self._settings.commit_interval_ms
 
     def _commit_ended(self) -> None:
+        for copy in self.partitions.values():
+            if copy.new_topic_id is not None:
+                _begin_anew(copy)
         self._bytes = 0
         self._commit_due_ms = None
 
@@ -364,6 +383,13 @@ class Shard:
 
     def _backoff(self, attempts: int) -> int:
         return backoff_ms(attempts, self._settings.backoff_ms, self._settings.backoff_ms_max, self._jitter)
+
+
+def _begin_anew(copy: PartitionCopy) -> None:
+    """With the first record of the topic that was created in place of the former one."""
+    copy.notice = "the topic was deleted and created again in the source: the new one is copied from its beginning"
+    copy.topic_id, copy.new_topic_id = copy.new_topic_id, None
+    copy.committed = copy.acknowledged = copy.sent = 0
 
 
 def _count(copy: PartitionCopy, acknowledged: int, now: Now) -> None:

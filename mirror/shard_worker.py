@@ -15,12 +15,12 @@ from raylog.client.consumer.fetched import FetchedBatches
 from raylog.client.errors import AbortableError, FencedError
 from raylog.client.producer.async_producer import AsyncProducer, AsyncTableDelivery
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import TopicPartition
+from raylog.core.ids import ZERO_TOPIC_ID, TopicPartition
 from raylog.mirror.batches import OutgoingBatch, outgoing_batches
 from raylog.mirror.config import FlowConfig
 from raylog.mirror.copied import Copied, copied_runs
 from raylog.mirror.plan import Plan
-from raylog.mirror.progress import FlowId, encode_progress
+from raylog.mirror.progress import FlowId, Progress, encode_progress
 from raylog.mirror.progress_topic import read_progress
 from raylog.mirror.shard import PartitionStatus, Shard, ShardSettings
 from raylog.transport.system_time import now
@@ -142,7 +142,7 @@ class ShardWorker:
 
     async def _send(self, fetched: FetchedBatches) -> None:
         shard, tp, start = self._shard, fetched.tp, fetched.position
-        if not shard.fetched(tp, start):
+        if not shard.fetched(tp, start, None if fetched.topic_id == ZERO_TOPIC_ID else fetched.topic_id):
             return
         if self._settings.exactly_once and not self._in_transaction:
             self._producer.begin_transaction()
@@ -190,11 +190,11 @@ class ShardWorker:
             shard.committed(now())
             self._report(deliveries)
 
-    async def _write_progress(self, progress: Mapping[TopicPartition, int]) -> None:
+    async def _write_progress(self, progress: Mapping[TopicPartition, Progress]) -> None:
         topic = self._id.progress_topic
         sent = []
-        for tp, next_offset in progress.items():
-            key, value = encode_progress(self._id, tp, next_offset)
+        for tp, each in progress.items():
+            key, value = encode_progress(self._id, tp, each)
             sent.append(await self._producer.send(topic, value, key, partition=self._shard.number))
         await self._producer.flush()
         for delivery in sent:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from raylog.core.ids import NO_LEADER_EPOCH, TopicPartition
+from raylog.core.ids import NO_LEADER_EPOCH, ZERO_TOPIC_ID, TopicPartition
 from raylog.protocol.records.batch import MalformedBatch, crc_is_valid, parse_header, split_batches
 from raylog.protocol.records.isolation import Aborted, AbortedBatches
 from raylog.protocol.records.reader import read_records_as, whole_batches
@@ -36,6 +36,8 @@ class FetchedBatches:
         self.records = memoryview(records)[:size_bytes]
         """The complete batches."""
         self.aborted = aborted
+        self.topic_id = ZERO_TOPIC_ID
+        """Of the topic that they are from; zero if that is not known, as from a broker that has no ids."""
         self.epoch: int = NO_LEADER_EPOCH
         """The leader epoch of the batch of the last record that was taken."""
         self._start = start

@@ -162,7 +162,7 @@ class Fetcher:
             for result in topic.partitions:
                 state = self._asked_state(TopicPartition(name, result.partition_index), asked)
                 if state is not None:
-                    self._answered_partition(state, result, epochs[state.tp], now)
+                    self._answered_partition(state, result, topic.topic_id, epochs[state.tp], now)
         for tp in asked:  # those that the response lacks, because it was full
             self._asked_state(tp, asked)
 
@@ -181,7 +181,7 @@ class Fetcher:
         state.asked = False
         return state
 
-    def _answered_partition(self, state: PartitionState, result: Any, epoch: int, now: Now) -> None:
+    def _answered_partition(self, state: PartitionState, result: Any, topic_id: UUID, epoch: int, now: Now) -> None:
         code = result.error_code
         if code is ErrorCode.OFFSET_OUT_OF_RANGE and state.replica_id is None:
             self._positions.reset(state, state.position)
@@ -198,9 +198,9 @@ class Fetcher:
             if result.preferred_read_replica != NO_BROKER_ID:
                 state.replica_id = result.preferred_read_replica
                 state.replica_until_ms = now.monotonic_ms + self._settings.network.metadata_age_ms_max
-            self._buffer(state, result, now)
+            self._buffer(state, result, topic_id, now)
 
-    def _buffer(self, state: PartitionState, result: Any, now: Now) -> None:
+    def _buffer(self, state: PartitionState, result: Any, topic_id: UUID, now: Now) -> None:
         records = b"".join(result.records or ())
         if not records:
             return
@@ -214,6 +214,7 @@ class Fetcher:
             self._positions.raise_error(KafkaError(error.code, f"{state.tp}, offset {position}: {error.message}"))
             self._positions.delay(state, now)
         else:
+            fetched.topic_id = topic_id
             state.buffered.append(fetched)
 
     def _truncated(self, state: PartitionState, diverging: Any) -> None:

@@ -93,6 +93,7 @@ class LocalFiles:
                     records = bytes(chunk.records)
                     if entry.reader.accept(chunk):
                         each.fetched = FetchedBatches(each.tp, records, each.position, chunk.aborted, check_crcs=False)
+                        each.fetched.topic_id = entry.reader.topic_id
             except KafkaError as error:
                 each.error = error
                 self._close(each.tp)

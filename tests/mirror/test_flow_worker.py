@@ -170,3 +170,31 @@ def test_topics_are_created_in_the_target_and_grow_there(east: Target, west: Tar
     with AdminClient(bootstrap_servers=west.plain) as admin:
         resource = ConfigResource(ConfigResourceType.TOPIC, f"A.{prefix}-1")
         assert admin.describe_configs([resource])[resource]["retention.ms"].value == "7200000"
+
+
+@pytest.mark.parametrize("runs", [True, False], ids=["running", "stopped"])
+def test_a_topic_that_is_created_again_is_copied_from_its_beginning(east: Target, west: Target, runs: bool) -> None:
+    topic = east.new_topic()
+    flow = flow_between(east, west, topics=topic, exactly_once_source_support="enabled")
+    produce(east, topic, [b"old %d" % number for number in range(5)])
+    with running(flow) as run:
+        run.wait_for_end(topic, {0: 5})
+        if runs:
+            create_again(east, topic)
+            run.wait_for_end(topic, {0: 20})
+            assert "created again" in str(run.partition(topic))
+    if not runs:
+        create_again(east, topic)
+        with running(flow) as run:
+            run.wait_for_end(topic, {0: 20})
+            assert "created again" in str(run.partition(topic))
+    values = [value for _, value, _, _ in seen(west, f"A.{topic}")]
+    assert values == [b"old %d" % number for number in range(5)] + [b"new %d" % number for number in range(20)]
+
+
+def create_again(cluster: Target, topic: str) -> None:
+    """With records at all positions that the former one had."""
+    with AdminClient(bootstrap_servers=cluster.plain) as admin:
+        admin.delete_topics([topic])
+    create(cluster, topic)
+    produce(cluster, topic, [b"new %d" % number for number in range(20)])

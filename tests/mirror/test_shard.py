@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.mirror.batches import OutgoingBatch, outgoing_batches
+from raylog.mirror.progress import Progress
 from raylog.mirror.shard import PartitionStatus, Shard, ShardSettings
 from raylog.protocol.records.builder import NewRecord, build_batch
 from tests.support.forms import by_form
@@ -30,7 +32,7 @@ def at(ms: int) -> Now:
 
 def shard(progress: dict[TopicPartition, int] | None = None, *, exactly_once: bool = True) -> Shard:
     made = Shard(0, ShardSettings(exactly_once=exactly_once, commit_interval_ms=100, backoff_ms=50), lambda: 1.0)
-    made.progress_read(progress or {})
+    made.progress_read({tp: Progress(offset) for tp, offset in (progress or {}).items()})
     return made
 
 
@@ -52,6 +54,10 @@ def end(of: Shard, errors: dict[TopicPartition, Iterable[KafkaError | None]], ms
     return of.ended(errors, at(ms))
 
 
+def reached(by: Shard) -> dict[TopicPartition, int]:
+    return {tp: progress.next_offset for tp, progress in by.progress().items()}
+
+
 def status(of: Shard, tp: TopicPartition, ms: int = 0) -> PartitionStatus:
     return next(each for each in of.status(at(ms)) if each.partition == tp.partition)
 
@@ -64,7 +70,7 @@ def test_a_shard_goes_on_where_its_progress_is_and_elsewhere_where_the_source_be
     assert it.take_seeks(at(0)) == {}
     send(it, TPS[1], 40, 41)
     assert end(it, {TPS[1]: [None, None]})
-    assert it.progress() == {TPS[1]: 42}
+    assert reached(it) == {TPS[1]: 42}
     it.committed(at(10))
     shown = status(it, TPS[1], 20)
     assert (shown.next_offset, shown.lag, shown.records, shown.last_record_age_ms) == (42, 58, 2, 1_020)
@@ -93,7 +99,7 @@ def test_with_at_least_once_a_failed_partition_goes_back_behind_its_last_record_
     send(it, TPS[0], 0, 1, 2)
     send(it, TPS[1], 5)
     assert end(it, {TPS[0]: [None, REFUSED, None], TPS[1]: [None]})
-    assert it.progress() == {TPS[0]: 1, TPS[1]: 6}
+    assert reached(it) == {TPS[0]: 1, TPS[1]: 6}
     it.committed(at(0))
     assert status(it, TPS[0]).error == "A.t: not permitted"
     assert (status(it, TPS[0]).state, status(it, TPS[1]).state) == ("failing", "running")
@@ -119,6 +125,43 @@ def test_with_at_least_once_a_failed_partition_goes_back_behind_its_last_record_
     assert (status(it, TPS[0]).state, status(it, TPS[1]).state) == ("running", "blocked")
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_topic_that_was_created_again_is_copied_from_its_beginning(fails: bool) -> None:
+    old, new = UUID(int=1), UUID(int=2)
+    it = shard()
+    it.progress_read({TPS[0]: Progress(5, old)})
+    it.assign(ONE, {})
+    it.take_seeks(at(0))
+    assert it.fetched(TPS[0], 5, old)
+    it.sent(TPS[0], batch(5), at(0))
+    assert not it.fetched(TPS[0], 6, new)
+    assert it.take_seeks(at(0)) == {}  # before that is committed
+    assert end(it, {TPS[0]: [REFUSED if fails else None]}) is not fails
+    if fails:
+        it.undone(None, at(0))
+    else:
+        assert it.progress() == {TPS[0]: Progress(6, old)}
+        it.committed(at(0))
+    assert it.take_seeks(at(100)) == {TPS[0]: 0}
+    assert it.fetched(TPS[0], 0, new)
+    it.sent(TPS[0], batch(0), at(100))
+    assert end(it, {TPS[0]: [None]}, 100)
+    assert it.progress() == {TPS[0]: Progress(1, new)}
+    it.committed(at(100))
+    assert "created again" in str(status(it, TPS[0], 100).error)
+    assert it.progress() == {}
+
+
+def test_a_topic_that_was_created_again_while_no_worker_was_there_is_noticed() -> None:
+    it = shard()
+    it.progress_read({TPS[0]: Progress(5, UUID(int=1))})
+    it.assign(ONE, {})
+    assert it.take_seeks(at(0)) == {TPS[0]: 5}
+    assert not it.fetched(TPS[0], 5, UUID(int=2))
+    assert it.take_seeks(at(0)) == {TPS[0]: 0}
+    assert it.fetched(TPS[0], 0, UUID(int=2))
+
+
 def test_with_exactly_once_a_failure_undoes_all_and_only_the_partition_that_failed_pauses() -> None:
     it = shard({TPS[1]: 5})
     it.assign(TARGETS, {})
@@ -131,7 +174,7 @@ def test_with_exactly_once_a_failure_undoes_all_and_only_the_partition_that_fail
     assert it.paused(at(0)) == {TPS[0]}
     assert it.take_seeks(at(0)) == {TPS[1]: 5}
     assert it.take_seeks(at(50)) == {TPS[0]: 0}
-    assert it.progress() == {TPS[0]: 0}
+    assert reached(it) == {TPS[0]: 0}
     assert status(it, TPS[0]).records == 0
 
 
@@ -158,7 +201,7 @@ def test_progress_that_cannot_be_written_is_written_later_and_records_are_not_se
     assert it.take_seeks(at(50)) == {}
     assert it.commit_due(at(50))
     assert end(it, {}, 50)
-    assert it.progress() == {TPS[0]: 1}
+    assert reached(it) == {TPS[0]: 1}
     it.committed(at(50))
     assert (status(it, TPS[0]).next_offset, status(it, TPS[0]).records, status(it, TPS[0]).error) == (1, 1, None)
 
@@ -181,7 +224,7 @@ def test_a_source_that_begins_anew_is_followed_and_reported() -> None:
     it.take_seeks(at(0))
     send(it, TPS[0], 0)
     assert end(it, {TPS[0]: [None]})
-    assert it.progress() == {TPS[0]: 1}
+    assert reached(it) == {TPS[0]: 1}
     it.committed(at(0))
     assert "at offset 0, before 10" in str(status(it, TPS[0]).error)
 
@@ -271,7 +314,7 @@ class World:
         if not goes_on:
             self.shard.undone(None, at(self.ms))
         elif not fails:
-            self.progress |= self.shard.progress()
+            self.progress |= reached(self.shard)
             self.shard.committed(at(self.ms))
         elif self.exactly_once:
             self.shard.undone(REFUSED, at(self.ms))
