@@ -19,7 +19,7 @@ from raylog.config.consumer import CONSUMER_CONFIG, consumer_settings
 from raylog.core.clock import Now
 from raylog.core.config import Configs, ConfigSource, Layer
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import TopicPartition
+from raylog.core.ids import ZERO_TOPIC_ID, TopicPartition
 from raylog.protocol.records.batch import MalformedBatch
 from raylog.protocol.records.builder import NewRecord, build_batch
 from tests.protocol.records.raw_batches import raw_batch, raw_record
@@ -60,7 +60,7 @@ def test_records_that_are_no_batches(core: ConsumerCore, records: bytes, code: E
         records=[records],
         aborted_transactions=None,
     )
-    topic = SimpleNamespace(name=TP.topic, partitions=[result])
+    topic = SimpleNamespace(name=TP.topic, topic_id=ZERO_TOPIC_ID, partitions=[result])
     response = SimpleNamespace(error_code=ErrorCode.NONE, responses=[topic])
     core._fetcher._answered(0, {TP: state.moves}, {TP: 0}, {}, response, NOW)
     with pytest.raises(KafkaError, match="t-0, offset 5") as raised:
