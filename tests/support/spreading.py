@@ -12,6 +12,7 @@ OWN_RAY = (
     "tests/ray/test_many_hosts.py",
     "tests/compat/test_kafka_python_suite.py",
     "tests/cli/test_start.py",
+    "tests/examples/test_tutorial.py",
 )
 """Files whose tests start a Ray in a process of their own."""
 ON_RAY = (
