@@ -547,7 +547,6 @@ class Broker(Node):
             self.add_steps(self._check_readers)  # once for many changes
 
     def _check_readers(self, _: Now) -> bool:
-        self.traffic = BrokerTraffic()
         self._readers_to_check = False
         self.local_readers.quotas_changed()
         return False

@@ -21,6 +21,7 @@ from raylog.protocol.messages.offset_commit import (
 )
 from raylog.transport import node_metrics
 from raylog.transport.node import Node
+from tests.broker.test_quotas import limit
 from tests.support.direct_broker import DirectBroker
 from tests.support.direct_cluster import DirectCluster, DirectMember
 
@@ -90,6 +91,11 @@ class TestTraffic:
         assert size_of_t == broker.broker.partitions[TopicPartition("t", 1)].log.size_bytes
         assert size_of_all is not None
         assert size_of_all > size_of_t
+
+    def test_a_change_of_the_quotas_resets_no_counter(self, broker: DirectBroker) -> None:
+        broker.produce([b"a"])
+        limit(broker, producer_byte_rate=1e9)
+        assert of_broker(broker)(f"{TOPICS}messagesin_total", topic="t") == 1
 
     def test_a_repeated_batch_is_not_counted_again(self, broker: DirectBroker) -> None:
         for _ in range(2):
