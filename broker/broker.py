@@ -49,6 +49,7 @@ from raylog.logstore.log_dir import Jobs, run_in_order
 from raylog.metadata.effective_configs import ALL_BROKERS, dynamic_texts, effective_configs
 from raylog.metadata.image import MetadataImage, TopicImage
 from raylog.metadata.levels import COMPACTION_LEVEL, advertised_features
+from raylog.metadata.node_roles import is_coordinator
 from raylog.metadata.records import (
     BrokerConfigsChanged,
     BrokerUnfenced,
@@ -413,11 +414,20 @@ class Broker(Node):
     def alive_on(
         self, listener_name: str, *, also_fenced: bool = False
     ) -> Iterator[tuple[BrokerId, str, int, str | None]]:
-        """(id, host, port, rack) of each unfenced broker on the listener of this name, or of fenced ones as well."""
+        """(id, host, port, rack) of each unfenced broker or coordinator on the listener of this name, or of fenced ones
+        as well."""
         for broker_id, broker in sorted(self.image.brokers.items()):
             endpoint = broker.endpoint(listener_name)
             if (also_fenced or not broker.fenced) and endpoint is not None:
                 yield broker_id, *endpoint, broker.registration.rack
+
+    def controller_on(self, listener_name: str) -> BrokerId:
+        """The broker that clients are to take for the controller: this one, since every broker forwards requests to the
+        controller. A coordinator names another broker; NO_BROKER_ID if none is alive."""
+        if not is_coordinator(self.identity.node_id):
+            return self.identity.node_id
+        alive = (broker_id for broker_id, *_ in self.alive_on(listener_name))
+        return next((broker_id for broker_id in alive if not is_coordinator(broker_id)), BrokerId(NO_BROKER_ID))
 
     def find_coordinator(self, topic: str, key: str, now: Now) -> tuple[TopicPartition, BrokerId]:
         """As `coordinator_of`, but creates the internal topic if it does not exist yet."""
@@ -459,12 +469,13 @@ class Broker(Node):
         While there may be brokers that do not compact logs, all records are kept.
         """
         can_compact = self.image.metadata_level >= COMPACTION_LEVEL
-        least = min(wanted.min_insync_replicas, len(self.image.brokers))
+        brokers = self.image.broker_ids
+        least = min(wanted.min_insync_replicas, len(brokers))
         self._topic_creation.request_internal(
             topic,
             now,
             num_partitions=wanted.num_partitions,
-            replication_factor=min(wanted.replication_factor, max(len(self.image.active), least)),
+            replication_factor=min(wanted.replication_factor, max(len(self.image.active & brokers), least)),
             configs={
                 "segment.bytes": str(wanted.segment_bytes),
                 "min.insync.replicas": str(wanted.min_insync_replicas),

@@ -23,7 +23,8 @@ from raylog.broker.active_controller import ActiveController
 from raylog.broker.metadata_follower import ANSWER_MS_MAX, MetadataFollower
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
-from raylog.metadata.levels import DIRECTORIES_LEVEL, METADATA_FEATURE, SUPPORTED
+from raylog.metadata.levels import DIRECTORIES_LEVEL, METADATA_FEATURE, SUPPORTED, SUPPORTED_WITH_COORDINATORS
+from raylog.metadata.node_roles import is_coordinator
 from raylog.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from raylog.protocol.messages.broker_registration import (
     BrokerRegistrationRequest,
@@ -78,6 +79,8 @@ class BrokerLifecycle:
         self.state = LifecycleState.UNREGISTERED
         self.broker_epoch = NO_BROKER_EPOCH
         self._identity = node.identity
+        self._is_coordinator = is_coordinator(node.identity.node_id)
+        self._levels = SUPPORTED_WITH_COORDINATORS if self._is_coordinator else SUPPORTED
         self._follower = follower
         self._rack = rack
         self._directory_ids = directory_ids
@@ -155,8 +158,8 @@ class BrokerLifecycle:
             features=(
                 Feature(
                     name=METADATA_FEATURE,
-                    min_supported_version=SUPPORTED.lowest,
-                    max_supported_version=SUPPORTED.highest,
+                    min_supported_version=self._levels.lowest,
+                    max_supported_version=self._levels.highest,
                 ),
             ),
         )
@@ -169,7 +172,7 @@ class BrokerLifecycle:
             raise InvariantViolation(
                 f"the controller does not belong to cluster {self._identity.cluster_id} of this broker"
             )
-        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION and not self._is_coordinator:
             raise InvariantViolation(
                 f"the cluster is at a level of {METADATA_FEATURE} that this broker does "
                 f"not support: it supports {SUPPORTED}; several log directories need level {DIRECTORIES_LEVEL}"
@@ -188,7 +191,7 @@ class BrokerLifecycle:
 
     def _note_refusal(self, error: ErrorCode) -> None:
         """Another process with this broker id has a session, perhaps the last incarnation; or the controller's disk is
-        full."""
+        full; or this is a coordinator, and the metadata level is to be raised first."""
         if error is not self._refused:
             self._refused = error
             log.warning("registration refused", extra={"broker_id": self._identity.node_id, "error": error.name})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from uuid import UUID
 
+from raylog.controller.coordinators import without_coordinator
 from raylog.controller.elections import (
     TopicRule,
     never,
@@ -172,14 +173,16 @@ def _created_anew(
 def unregister_broker(image: MetadataImage, broker_id: BrokerId) -> Outcome[None, MetadataRecord]:
     """Remove a fenced broker from the cluster. It lost its leaderships when it was fenced.
 
-    Raises KafkaError: BROKER_ID_NOT_REGISTERED; INVALID_REQUEST for one that is alive.
+    A coordinator loses its replicas with it. Raises KafkaError: BROKER_ID_NOT_REGISTERED; INVALID_REQUEST for one that
+    is alive, and for a coordinator that has the only in-sync replica of a partition.
     """
     broker = image.brokers.get(broker_id)
     if broker is None:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker {broker_id} is not registered.")
     if not broker.fenced:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker {broker_id} is alive: stop it before unregistering it.")
-    return Outcome(None, [BrokerUnregistered(broker_id, broker.registration.broker_epoch)])
+    unregistered = BrokerUnregistered(broker_id, broker.registration.broker_epoch)
+    return Outcome(None, [*without_coordinator(image, broker_id), unregistered])
 
 
 def shut_down_broker(

@@ -22,8 +22,16 @@ from raylog.config.network import connection_limits
 from raylog.controller import brokers, delegation_tokens, features
 from raylog.controller.broker_sessions import BrokerPresence, BrokerSessions
 from raylog.controller.configs import unclean_election_rule
+from raylog.controller.coordinators import LeadershipReturns, place_coordinators
 from raylog.controller.delegation_tokens import DelegationTokens
-from raylog.controller.elections import TopicRule, balance_leaders, count_unclean, unclean_elections
+from raylog.controller.elections import (
+    ElectionType,
+    TopicRule,
+    balance_leaders,
+    count_unclean,
+    elect_leaders,
+    unclean_elections,
+)
 from raylog.controller.handlers import (
     allocate_producer_ids,
     alter_partition,
@@ -52,6 +60,7 @@ from raylog.core.outcome import Outcome
 from raylog.logstore.disk import Disk
 from raylog.metadata.image import MetadataImage
 from raylog.metadata.levels import advertised_features
+from raylog.metadata.node_roles import is_coordinator
 from raylog.metadata.records import ControllerElected, MetadataRecord
 from raylog.metadata.topic_names import METADATA_PARTITION
 from raylog.metadata.voters import voter_ids
@@ -75,6 +84,8 @@ log = logging.getLogger("raylog.controller")
 FILES_CHECK_INTERVAL_MS = 1000
 """How often the controller checks that the files of the metadata log still exist."""
 CHECKPOINT_INTERVAL_MS = 60_000
+COORDINATORS_CHECK_INTERVAL_MS = 1000
+"""How often the controller checks that each partition of an internal topic has its coordinator."""
 TOKEN_REMOVALS_MAX = 1000
 """Expired delegation tokens that are removed before other requests are served. Kafka's limit for one batch."""
 
@@ -146,6 +157,7 @@ class Controller(Node):
         self.presence = BrokerPresence()
         self.unclean_elections = 0
         """Leaders that were elected outside of the ISR since the start."""
+        self._returns = LeadershipReturns()
         self.observers = Observers()
         self.endpoints: dict[str, Endpoint] = {}
         """Where brokers reach this controller, by listener name; filled by `start`."""
@@ -175,6 +187,7 @@ class Controller(Node):
         self.add_periodic_task(self.settings.imbalance_check_interval_ms, self._balance_leaders, now)
         check_interval_ms = self.settings.delegation_tokens.check_interval_ms
         self.add_periodic_task(check_interval_ms, lambda _: self.add_steps(self._remove_expired_tokens), now)
+        self.add_periodic_task(COORDINATORS_CHECK_INTERVAL_MS, self._place_coordinators, now)
         if not self.quorum.others:
             self._become_only_leader(now)
 
@@ -265,6 +278,7 @@ class Controller(Node):
             raise InvariantViolation(
                 f"elected leader, but the metadata log cannot be read or written: {error.message}"
             ) from error
+        self._returns = LeadershipReturns()
         self.observers = Observers()
         self.sessions.start_all(self.image.alive, now_ms=now.monotonic_ms, disconnected=self.presence.disconnected)
 
@@ -337,6 +351,7 @@ class Controller(Node):
     def _fence(self, broker_ids: list[BrokerId], now: Now) -> None:
         for broker_id in broker_ids:
             self.journal.note(now, "broker fenced", broker=broker_id)
+            self._returns.fenced(self.image, broker_id, now_ms=now.monotonic_ms)
             try:
                 self.decide(brokers.fence_broker(self.image, broker_id, self.allows_unclean), now)
             except KafkaError:  # for instance, a full disk: tried again after another session timeout
@@ -355,6 +370,14 @@ class Controller(Node):
             self.decide(Outcome(None, records), now)
             if self.settings.leader_rebalance:
                 self.decide(balance_leaders(self.image, imbalance_percent_max=self.settings.imbalance_percent_max), now)
+
+    def _place_coordinators(self, now: Now) -> None:
+        """Also let coordinators lead that may. If the disk fails it is tried again at the next check."""
+        if self.is_active and any(map(is_coordinator, self.image.brokers)):
+            with suppress(KafkaError):
+                self.decide(Outcome(None, list(place_coordinators(self.image))), now)
+                due = self._returns.due(self.image, now_ms=now.monotonic_ms)
+                self.decide(elect_leaders(self.image, due, ElectionType.PREFERRED), now)
 
     def _remove_expired_tokens(self, now: Now) -> bool:
         """Remove some of them; returns whether there may be more. If it fails it is tried again at the next check."""

@@ -19,6 +19,7 @@ from raylog.core.errors import ErrorCode
 from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, TopicPartition
 from raylog.core.outcome import Outcome
 from raylog.metadata.image import MetadataImage, PartitionImage, TopicImage
+from raylog.metadata.node_roles import is_coordinator
 from raylog.metadata.records import IsrChanged, LeaderChanged, MetadataRecord
 
 
@@ -39,14 +40,14 @@ def never(topic: TopicImage) -> bool:
 
 def elect(partition: PartitionImage, alive: Set[BrokerId], *, unclean: bool = False) -> BrokerId:
     """The first live in-sync replica in assignment order; with `unclean`, any live replica if there is none, but one
-    that has lost its records only if there is no other.
+    that has lost its records, or a coordinator, only if there is no other.
 
     `alive` are the brokers whose replica is eligible (`MetadataImage.eligible`).
     """
     living = [broker_id for broker_id in partition.replicas if broker_id in alive]
     candidates = [broker_id for broker_id in living if broker_id in partition.isr]
     if unclean:
-        candidates += sorted(living, key=lambda broker_id: broker_id in partition.emptied)
+        candidates += sorted(living, key=lambda node: (node in partition.emptied, is_coordinator(node)))
     return candidates[0] if candidates else NO_BROKER_ID
 
 
@@ -165,13 +166,16 @@ def balance_leaders(
 ) -> Outcome[dict[TopicPartition, ErrorCode], MetadataRecord]:
     """Elect preferred leaders for brokers whose leader imbalance is above this percentage; results as `elect_leaders`.
 
-    Replicas that a reassignment is adding do not count as imbalanced.
+    Replicas that a reassignment is adding do not count as imbalanced, nor partitions of coordinators, which have a rule
+    of their own (coordinators.py).
     """
     counts: Counter[BrokerId] = Counter()
     without_preferred_leader: dict[BrokerId, list[TopicPartition]] = {}
     for topic in image.topics.values():
         for partition in topic.partitions:
             preferred_leader = partition.replicas[0]
+            if is_coordinator(preferred_leader):
+                continue
             counts[preferred_leader] += 1
             if partition.leader != preferred_leader:
                 tp = TopicPartition(topic.name, partition.partition)

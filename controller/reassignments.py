@@ -7,7 +7,7 @@
     replicas 3 1 2       under a new leader epoch; another leader if the old one is removed
 
 A reassignment may be replaced by another or cancelled. Cancelling the last one removes all replicas that any of them
-has added.
+has added. The replica of a coordinator is not part of an assignment: it stays where it is, and nothing waits for it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId, LeaderEpoch, TopicPartition
 from raylog.core.outcome import Outcome
 from raylog.metadata.image import MetadataImage, PartitionImage
+from raylog.metadata.node_roles import only_brokers
 from raylog.metadata.records import MetadataRecord, ReplicasChanged
 
 
@@ -42,17 +43,19 @@ def reassign(
     """
     topic_id, before = _partition(image, tp)
     target = check_assignment(image, wanted)
-    count_before = len(set(before.replicas) - set(before.adding))
+    brokers = only_brokers(before.replicas)
+    count_before = len(set(brokers) - set(before.adding))
     if not may_change_replication_factor and len(target) != count_before:
         message = (
             f"The reassignment would change the replication factor of {tp} from {count_before} to "
             f"{len(target)}, which the request does not allow."
         )
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
-    removing = tuple(sorted(set(before.replicas) - set(target)))
-    added = set(target) - set(before.replicas) | set(before.adding)
-    after = replace(before, replicas=target + removing, adding=tuple(sorted(added)), removing=removing)
-    return Outcome(None, _change(topic_id, before, after, _eligible(image, topic_id, before)))
+    removing = tuple(sorted(set(brokers) - set(target)))
+    added = set(target) - set(brokers) | set(before.adding)
+    coordinators = _without(before.replicas, brokers)
+    after = replace(before, replicas=coordinators + target + removing, adding=tuple(sorted(added)), removing=removing)
+    return Outcome(None, changed(topic_id, before, after, eligible(image, topic_id, before)))
 
 
 def cancel(
@@ -73,14 +76,14 @@ def cancel(
     if before.isr and not isr:
         isr = replicas[:1]
     after = replace(before, replicas=replicas, isr=isr, adding=(), removing=())
-    return Outcome(None, _change(topic_id, before, after, _eligible(image, topic_id, before), unclean=unclean))
+    return Outcome(None, changed(topic_id, before, after, eligible(image, topic_id, before), unclean=unclean))
 
 
 def completion(image: MetadataImage, topic_id: UUID, partition: PartitionImage) -> ReplicasChanged | None:
     """The record that completes the reassignment of a partition in this state; None if it is not complete."""
     if not partition.is_reassigning or _completed(partition) is None:
         return None
-    [record] = _change(topic_id, partition, partition, _eligible(image, topic_id, partition))
+    [record] = changed(topic_id, partition, partition, eligible(image, topic_id, partition))
     return record
 
 
@@ -105,11 +108,11 @@ def _partition(image: MetadataImage, tp: TopicPartition) -> tuple[UUID, Partitio
     return image.topics[tp.topic].topic_id, partition
 
 
-def _eligible(image: MetadataImage, topic_id: UUID, partition: PartitionImage) -> Set[BrokerId]:
+def eligible(image: MetadataImage, topic_id: UUID, partition: PartitionImage) -> Set[BrokerId]:
     return image.eligible(topic_id, partition, image.active)
 
 
-def _change(
+def changed(
     topic_id: UUID, before: PartitionImage, wanted: PartitionImage, alive: Set[BrokerId], *, unclean: bool = False
 ) -> list[ReplicasChanged]:
     """The record that changes the partition to `wanted`, or to its completion; empty if nothing changes.
@@ -135,13 +138,14 @@ def _change(
 
 
 def _completed(partition: PartitionImage) -> PartitionImage | None:
-    """The partition after its reassignment, if all remaining replicas are in sync."""
+    """The partition after its reassignment, if all remaining brokers are in sync."""
     if not partition.is_reassigning:
         return None
     replicas = _without(partition.replicas, partition.removing)
-    if not replicas or not set(replicas) <= set(partition.isr):
+    if not replicas or not set(only_brokers(replicas)) <= set(partition.isr):
         return None
-    return replace(partition, replicas=replicas, isr=replicas, adding=(), removing=())
+    isr = tuple(replica for replica in replicas if replica in partition.isr)
+    return replace(partition, replicas=replicas, isr=isr, adding=(), removing=())
 
 
 def _without(brokers: tuple[BrokerId, ...], gone: tuple[BrokerId, ...]) -> tuple[BrokerId, ...]:

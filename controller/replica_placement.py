@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId
@@ -16,18 +16,19 @@ def place(image: MetadataImage, partition_count: int, replication_factor: int) -
     Leaders are assigned round-robin to the live brokers, beginning with the one that has the fewest replicas. Further
     replicas follow in the same order, on unused racks first, at a distance that grows with each round: so different
     brokers take over the partitions of a failed one. Fenced brokers get replicas only if there are too few live
-    brokers, as in Kafka.
+    brokers, as in Kafka. Coordinators get none.
     """
-    alive = image.active
-    if not 1 <= replication_factor <= len(image.brokers) or not alive:
-        known = f"{len(image.brokers)} broker(s), of which {len(alive)} are alive"
+    brokers = image.broker_ids
+    alive = image.active & brokers
+    if not 1 <= replication_factor <= len(brokers) or not alive:
+        known = f"{len(brokers)} broker(s), of which {len(alive)} are alive"
         message = (
             f"Replication factor {replication_factor}: must be between 1 and the number "
             f"of brokers; the cluster has {known}."
         )
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
     held = image.replica_counts
-    away = sorted(image.brokers.keys() - alive, key=lambda broker_id: (held[broker_id], broker_id))
+    away = sorted(brokers - alive, key=lambda broker_id: (held[broker_id], broker_id))
     racks = {broker_id: image.brokers[broker_id].registration.rack for broker_id in alive}
     ring = _alternating(sorted(alive, key=lambda broker_id: (held[broker_id], broker_id)), racks)
     placement = []
@@ -36,6 +37,13 @@ def place(image: MetadataImage, partition_count: int, replication_factor: int) -
         missing = replication_factor - len(replicas)
         placement.append(replicas + tuple(away[(number + step) % len(away)] for step in range(missing)))
     return placement
+
+
+def with_coordinator(
+    partition: int, brokers: tuple[BrokerId, ...], coordinators: Sequence[BrokerId]
+) -> tuple[BrokerId, ...]:
+    """The replicas of a partition of an internal topic: its coordinator, if there are any, and these brokers."""
+    return (coordinators[partition % len(coordinators)], *brokers) if coordinators else brokers
 
 
 def _alternating(brokers: list[BrokerId], racks: Mapping[BrokerId, str | None]) -> list[BrokerId]:

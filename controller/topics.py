@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from raylog.config.topic_lifecycle import PARTITIONS_PER_REQUEST_MAX
-from raylog.controller.replica_placement import place
+from raylog.controller.replica_placement import place, with_coordinator
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import ZERO_TOPIC_ID, BrokerId, LeaderEpoch
 from raylog.core.outcome import Outcome
 from raylog.metadata.image import MetadataImage, TopicImage
+from raylog.metadata.node_roles import coordinators_of, only_brokers
 from raylog.metadata.records import MetadataRecord, PartitionCreated, TopicCreated, TopicDeleted
 from raylog.metadata.topic_names import check_topic_name, metric_name
 
@@ -43,7 +44,7 @@ def create_topic(
         _check_partition_count(len(assignments))
         placement = _check_placement(image, assignments, len(assignments[0]))
     records: list[MetadataRecord] = [TopicCreated(topic, topic_id, tuple(sorted((configs or {}).items())))]
-    records += _partitions_created(image, topic_id, placement, first=0)
+    records += _partitions_created(image, topic, topic_id, placement, first=0)
     created = MetadataImage()
     for record in records:
         created.replay(record)
@@ -63,7 +64,7 @@ def create_partitions(
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)
     _check_partition_count(added)
     first = existing.partitions[0]
-    replication_factor = len(set(first.replicas) - set(first.removing))
+    replication_factor = len(set(only_brokers(first.replicas)) - set(first.removing))
     if assignments is None:
         placement = place(image, added, replication_factor)
     elif len(assignments) != added:
@@ -71,7 +72,8 @@ def create_partitions(
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
     else:
         placement = _check_placement(image, assignments, replication_factor)
-    return Outcome(None, _partitions_created(image, existing.topic_id, placement, first=len(existing.partitions)))
+    records = _partitions_created(image, topic, existing.topic_id, placement, first=len(existing.partitions))
+    return Outcome(None, records)
 
 
 def delete_topic(image: MetadataImage, topic: str) -> Outcome[None, MetadataRecord]:
@@ -116,11 +118,12 @@ def request_refusal(image: MetadataImage, count: int, *, partitions_max: int) ->
 
 
 def check_assignment(image: MetadataImage, assigned: Sequence[int]) -> tuple[BrokerId, ...]:
-    """Raises KafkaError(INVALID_REPLICA_ASSIGNMENT). Fenced brokers may be assigned, as in Kafka."""
+    """Raises KafkaError(INVALID_REPLICA_ASSIGNMENT). Fenced brokers may be assigned, coordinators not."""
     replicas = tuple(BrokerId(broker_id) for broker_id in assigned)
-    unknown = sorted(set(replicas) - set(image.brokers))
+    brokers = image.broker_ids
+    unknown = sorted(set(replicas) - brokers)
     if not replicas or len(set(replicas)) != len(replicas) or unknown:
-        message = f"Replicas {list(replicas)}: must be different brokers out of {sorted(image.brokers)}."
+        message = f"Replicas {list(replicas)}: must be different brokers out of {sorted(brokers)}."
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
     return replicas
 
@@ -144,11 +147,12 @@ def _check_placement(
 
 
 def _partitions_created(
-    image: MetadataImage, topic_id: UUID, placement: Sequence[tuple[BrokerId, ...]], *, first: int
+    image: MetadataImage, topic: str, topic_id: UUID, placement: Sequence[tuple[BrokerId, ...]], *, first: int
 ) -> list[MetadataRecord]:
-    alive = image.active
+    alive, coordinators = image.active, coordinators_of(topic, image.brokers)
     records: list[MetadataRecord] = []
-    for partition, replicas in enumerate(placement, first):
+    for partition, brokers in enumerate(placement, first):
+        replicas = with_coordinator(partition, brokers, coordinators)
         isr = tuple(replica for replica in replicas if replica in alive)
         changed = None if isr == replicas else isr
         records.append(PartitionCreated(topic_id, partition, replicas, isr[0], LeaderEpoch(0), changed))

@@ -10,6 +10,7 @@ from uuid import UUID
 from raylog.core.errors import InvariantViolation
 from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, Offset, ProducerId, TopicPartition
 from raylog.metadata.levels import FIRST_LEVEL, METADATA_FEATURE, check_supported
+from raylog.metadata.node_roles import is_coordinator
 from raylog.metadata.records import (
     AccessControlEntryAdded,
     AccessControlEntryRemoved,
@@ -127,6 +128,7 @@ class MetadataImage:
         self.deleted_topics: dict[UUID, str] = {}
         """Names of all deleted topics by id: a broker deletes a directory only if its topic id is here."""
         self.brokers: dict[BrokerId, BrokerImage] = {}
+        """All registered nodes that hold partitions: brokers and coordinators."""
         self.broker_configs: dict[BrokerId, dict[str, str]] = {}
         """Dynamic configuration by broker, without passwords; under NO_BROKER_ID the cluster-wide defaults."""
         self.broker_passwords: dict[BrokerId, dict[str, bytes]] = {}
@@ -169,6 +171,11 @@ class MetadataImage:
         copy.group_configs = dict(self.group_configs)
         copy.metadata_level = self.metadata_level
         return copy
+
+    @property
+    def broker_ids(self) -> set[BrokerId]:
+        """The registered brokers, among which coordinators do not count."""
+        return {broker_id for broker_id in self.brokers if not is_coordinator(broker_id)}
 
     @property
     def alive(self) -> set[BrokerId]:

@@ -12,7 +12,9 @@ Level 4 introduces passwords in the dynamic configuration of brokers, several lo
 compaction.
 Level 5 introduces groups of the consumer protocol (KIP-848). Their records are in __consumer_offsets, and coordinators
 of earlier levels would not know the groups.
-Level 6 introduces configurations of single groups.
+Level 6 introduces configurations of single groups, and coordinators that are nodes of their own
+(metadata/node_roles.py). Controllers of earlier levels would take them for brokers, and place the partitions of any
+topic on them.
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ CONSUMER_GROUPS_LEVEL: Final = 5
 """From this level on coordinators serve groups of the consumer protocol."""
 GROUP_CONFIGS_LEVEL: Final = 6
 """From this level on single groups may have a configuration."""
+COORDINATORS_LEVEL: Final = 6
+"""From this level on coordinators may be nodes of their own."""
 LATEST_LEVEL: Final = 6
 GROUP_FEATURE: Final = "group.version"
 """Kafka's name of the same: 0 is without, 1 with groups of the consumer protocol. It follows `raylog.metadata`."""
@@ -55,6 +59,8 @@ class LevelRange(NamedTuple):
 
 SUPPORTED: Final = LevelRange(FIRST_LEVEL, LATEST_LEVEL)
 """What this version of raylog reads and writes."""
+SUPPORTED_WITH_COORDINATORS: Final = LevelRange(COORDINATORS_LEVEL, LATEST_LEVEL)
+"""What a coordinator supports, which does not exist below this level."""
 FIRST_LEVEL_ONLY: Final = LevelRange(FIRST_LEVEL, FIRST_LEVEL)
 """What a node supports that registers no range: it is of a version from before levels."""
 

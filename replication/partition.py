@@ -16,6 +16,7 @@ from raylog.logstore.producer_state import AbortedTransaction
 from raylog.logstore.record_set import CheckedRecordSet
 from raylog.logstore.shared_page import PageSnapshot
 from raylog.metadata.image import PartitionImage
+from raylog.metadata.node_roles import only_brokers
 from raylog.replication.in_sync_replicas import InSyncReplicas
 from raylog.transport.commits import CommitPoint
 
@@ -208,16 +209,18 @@ class Partition:
 
     @property
     def has_enough_replicas(self) -> bool:
-        """Whether the ISR has min.insync.replicas members, or all replicas if the partition has fewer, as in Kafka."""
-        least = min(self.min_insync_replicas, len(self.assigned))
-        return self.replicas is not None and len(self.replicas.isr) >= least
+        """Whether min.insync.replicas brokers are in sync, or all that have a replica if there are fewer, as in Kafka.
+
+        Coordinators do not count, so that the loss of one refuses no write.
+        """
+        least = min(self.min_insync_replicas, len(only_brokers(self.assigned)))
+        return self.replicas is not None and len(only_brokers(self.replicas.isr)) >= least
 
     def check_insync_replicas(self) -> None:
         """Called before an append with acks=all. Raises KafkaError(NOT_ENOUGH_REPLICAS)."""
         if not self.has_enough_replicas:
-            message = (
-                f"{len(self._leading().isr)} replica(s) in sync, but min.insync.replicas is {self.min_insync_replicas}"
-            )
+            count = len(only_brokers(self._leading().isr))
+            message = f"{count} replica(s) in sync, but min.insync.replicas is {self.min_insync_replicas}"
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
 
     def append_as_leader(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from raylog.core.errors import ErrorCode
 from raylog.metadata.config_resources import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+from raylog.metadata.node_roles import is_coordinator
 from raylog.protocol.messages.list_config_resources import (
     ConfigResource,
     ListConfigResourcesRequest,
@@ -44,7 +45,8 @@ def handle(
 def _resources(broker: BrokerServices, exchange: Exchange, wanted: frozenset[int]) -> Iterator[ConfigResource]:
     if BROKER in wanted:
         for broker_id, *_ in broker.alive_on(exchange.connection.listener.name):
-            yield ConfigResource(resource_name=str(broker_id), resource_type=BROKER)
+            if not is_coordinator(broker_id):
+                yield ConfigResource(resource_name=str(broker_id), resource_type=BROKER)
     if TOPIC in wanted:
         for topic in broker.image.topics:
             yield ConfigResource(resource_name=topic, resource_type=TOPIC)

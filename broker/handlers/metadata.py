@@ -173,7 +173,7 @@ def _response(
             for broker_id, host, port, rack in broker.alive_on(exchange.connection.listener.name)
         ),
         cluster_id=broker.identity.cluster_id,
-        controller_id=broker.identity.node_id,  # every broker forwards requests to the controller
+        controller_id=broker.controller_on(exchange.connection.listener.name),
         topics=cast(Any, topics),
         cluster_authorized_operations=cluster_operations(broker, exchange) if asked_for_cluster else NOT_ASKED,
     )

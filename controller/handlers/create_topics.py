@@ -15,6 +15,7 @@ from raylog.config.topic import TOPIC_CONFIG, check_topic_together, topic_config
 from raylog.controller import topics
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.metadata.effective_configs import ALL_BROKERS, effective_configs
+from raylog.metadata.node_roles import only_brokers
 from raylog.metadata.topic_names import INTERNAL_TOPICS
 from raylog.protocol.messages.create_topics import (
     CreatableTopic,
@@ -130,7 +131,7 @@ def _create(
         name=topic.name,
         topic_id=created.topic_id,
         num_partitions=len(created.partitions),
-        replication_factor=len(created.partitions[0].replicas),
+        replication_factor=len(only_brokers(created.partitions[0].replicas)),
         configs=tuple(described),
     )
 

@@ -48,9 +48,10 @@ class DirectCluster:
         config: dict[str, Any] | None = None,
         *,
         racks: tuple[str, ...] = (),
+        coordinators: tuple[int, ...] = (),
         seed: int = 0,
     ) -> None:
-        """`racks[i]` is the rack of broker i."""
+        """`racks[i]` is the rack of broker i. `coordinators` are the ids of coordinators, which follow the brokers."""
         self.rng = random.Random(seed)
         self.config = {"offsets.topic.replication.factor": "1", **(config or {})}
         self.racks = racks
@@ -59,8 +60,8 @@ class DirectCluster:
         self.brokers: list[DirectMember] = []
         self._clock_ms = 1000
         self.start_controller()
-        for number in range(broker_count):
-            self.brokers.append(DirectMember(self, BrokerId(number)))
+        for broker_id in (*range(broker_count), *coordinators):
+            self.brokers.append(DirectMember(self, BrokerId(broker_id)))
             self.brokers[-1].start()
 
     def now(self) -> Now:
@@ -85,6 +86,9 @@ class DirectCluster:
 
     def new_id(self) -> UUID:
         return UUID(int=self.rng.getrandbits(128) | 1 << 127)
+
+    def member(self, broker_id: int) -> DirectMember:
+        return next(member for member in self.brokers if member.broker_id == broker_id)
 
     def node_named(self, peer: str) -> Node | None:
         """The node with this link name; None while it is stopped."""
@@ -188,7 +192,7 @@ class DirectMember:
         """Start a new incarnation on the same disk, which the controller unfences, unless `accepting` is False."""
         cluster = self.cluster
         own = {"listeners": f"PLAINTEXT://127.0.0.1:{self.port}"}
-        if cluster.racks:
+        if self.broker_id < len(cluster.racks):
             own["broker.rack"] = cluster.racks[self.broker_id]
         configs = with_small_segments({**own, **cluster.config})
         self.listeners = plan_listeners(configs)

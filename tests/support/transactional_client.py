@@ -54,14 +54,14 @@ class TransactionalClient:
                 FindCoordinatorRequest(key=self.name, key_type=1), version=3, connection=self._connect(self.running)
             )
             if found.error_code == ErrorCode.NONE:
-                return self.cluster.brokers[int(found.node_id)]
+                return self.cluster.member(found.node_id)
             self.cluster.pass_time(100)
         raise AssertionError("no coordinator")
 
     def leader(self, tp: TopicPartition) -> DirectMember:
         shown = self.running.broker.image.partition(tp)
         assert shown is not None
-        return self.cluster.brokers[shown.leader]
+        return self.cluster.member(shown.leader)
 
     def init(self, *, timeout_ms: int = TIMEOUT_MS, had: ProducerIdentity | None = None) -> ErrorCode:
         """Initialize the producer id. Retries while the previous transaction is being completed."""
