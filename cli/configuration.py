@@ -1,11 +1,17 @@
-"""The arguments with the configuration of a cluster, of `raylog start` and `raylog brokers restart`."""
+"""The arguments with the configuration of a cluster, of `raylog start` and `raylog brokers restart`.
+
+Files may be those of Apache Kafka: what they set for parts that raylog does not have is reported on stderr.
+"""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any
 
 from raylog.cli.arguments import id_and, key_and_value, read_properties, refuse_passwords
+from raylog.config.server_properties import of_kafka
+from raylog.core.errors import ConfigError
 
 
 def add_configuration(parser: argparse.ArgumentParser) -> None:
@@ -20,7 +26,7 @@ def add_configuration(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config-file",
         metavar="FILE",
-        help="broker configuration in the format of Kafka's server.properties; passwords belong here",
+        help="broker configuration, such as the server.properties of an Apache Kafka; passwords belong here",
     )
     parser.add_argument(
         "--broker-config",
@@ -63,14 +69,26 @@ def has_configuration(options: argparse.Namespace) -> bool:
 
 def configuration(options: argparse.Namespace) -> dict[str, Any]:
     """That of all brokers. Raises ConfigError and OSError for a file."""
-    return {**read_properties(options.config_file), **dict(options.config)}
+    return {**_read(options.config_file), **dict(options.config)}
 
 
 def broker_configuration(options: argparse.Namespace) -> dict[int, dict[str, Any]]:
     """What is set for single brokers, by their ids. Raises ConfigError and OSError for a file."""
     found: dict[int, dict[str, Any]] = {}
     for broker_id, path in options.broker_config_file:
-        found.setdefault(broker_id, {}).update(read_properties(path))
+        found.setdefault(broker_id, {}).update(_read(path))
     for broker_id, (key, value) in options.broker_config:
         found.setdefault(broker_id, {})[key] = value
     return found
+
+
+def _read(path: str | None) -> dict[str, str]:
+    """What a file sets. Raises ConfigError and OSError."""
+    entries = read_properties(path)
+    try:
+        found = of_kafka(entries)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error.message}") from None
+    for note in found.notes:
+        print(f"raylog: {path}: {note}", file=sys.stderr)
+    return dict(found.config)

@@ -18,6 +18,7 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 import raylog
 from raylog.actors.announcement import announcing
@@ -33,7 +34,10 @@ from raylog.cli.configuration import (
     configuration,
     refuse_passwords_in_arguments,
 )
+from raylog.config.log import LOG_DIR, LOG_DIRS
+from raylog.core.errors import ConfigError
 from raylog.core.logs import log_to_stderr
+from raylog.logstore.checkpoint import META_PROPERTIES_FILE
 
 WATCH_SECONDS = 1.0
 
@@ -61,7 +65,8 @@ def add_to(subparsers: Subparsers) -> None:
         metavar="DIR",
         action="append",
         help="data directory (default: a temporary one, deleted at the end). May be given several times: each broker"
-        " has a log directory in each, and the first has the files of the cluster too",
+        " has a log directory in each, and the first has the files of the cluster too. The directories in log.dirs of"
+        " the configuration are used like this if there are no others",
     )
     add_configuration(parser)
     parser.set_defaults(run=run)
@@ -99,10 +104,12 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _live(options: argparse.Namespace, started: threading.Event, interruption: Interruption) -> None:
-    with announcing(options.name) as announcement, _start(options, interruption) as cluster:
+    config = configuration(options)
+    data_dirs = options.data_dir or _data_dirs(config)
+    with announcing(options.name) as announcement, _start(options, config, data_dirs, interruption) as cluster:
         started.set()
         announcement.announce(cluster.ray_address, auth_mode())
-        if options.data_dir is None:
+        if data_dirs is None:
             print(
                 "raylog: the data is temporary and is deleted when the cluster stops; --data-dir keeps it",
                 file=sys.stderr,
@@ -114,7 +121,7 @@ def _live(options: argparse.Namespace, started: threading.Event, interruption: I
         while not interruption.requested.wait(WATCH_SECONDS):
             failure = watch.failure()
             if failure is not None:
-                _report(failure, options.data_dir)
+                _report(failure, data_dirs)
                 cluster.abandon()
                 watch.kill_rest()
                 sys.exit(1)
@@ -152,14 +159,31 @@ def stop_on_signal(interruption: Interruption) -> None:
         signal.signal(number, handle)
 
 
-def _start(options: argparse.Namespace, interruption: Interruption) -> raylog.Cluster:
-    config = configuration(options)
+def _data_dirs(config: dict[str, Any]) -> list[str] | None:
+    """The log.dirs of the configuration, which are taken out of it: a cluster of raylog has more than log directories.
+
+    Raises ConfigError for a log directory of Apache Kafka, which would not start any more with foreign directories.
+    """
+    paths = [path.strip() for path in config.pop(LOG_DIRS.name, config.pop(LOG_DIR.name, "")).split(",")]
+    for path in filter(None, paths):
+        if os.path.exists(os.path.join(path, META_PROPERTIES_FILE)):
+            message = (
+                f"log.dirs={path}: is a log directory of a broker; name another one with --data-dir, and copy topics"
+                " with `raylog import-dir`"
+            )
+            raise ConfigError(message)
+    return [path for path in paths if path] or None
+
+
+def _start(
+    options: argparse.Namespace, config: dict[str, Any], data_dirs: Sequence[str] | None, interruption: Interruption
+) -> raylog.Cluster:
     port = options.port
     if port is None and "listeners" not in config:
         port = DEFAULT_PORT
     return raylog.start(
         options.name,
-        data_dir=options.data_dir,
+        data_dir=data_dirs,
         config=config,
         broker_config=broker_configuration(options),
         brokers=options.brokers,

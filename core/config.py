@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from enum import IntEnum
 from functools import lru_cache
 from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
@@ -31,6 +32,8 @@ Check = Callable[[Any], str | None]
 INT_MAX: Final = (1 << 31) - 1
 LONG_MAX: Final = (1 << 63) - 1
 LISTENER_PREFIX: Final = "listener.name."
+SIMILAR: Final = 0.85
+"""How similar an unknown key must be to one that exists, from 0 to 1, for an error to name that."""
 SHOWN_CHARACTERS_MAX: Final = 100
 """An error message quotes this much of a name or a value, since clients choose their length."""
 _LISTENER_NAME = re.compile(r"[a-z0-9_]+")
@@ -234,8 +237,15 @@ class ConfigSchema:
     def _known(self, name: str, given: str) -> ConfigKey[Any]:
         key = self.keys.get(name)
         if key is None:
-            raise ConfigError(f"{shown_name(given)}: unknown, or not supported by raylog")
+            raise ConfigError(f"{shown_name(given)}: unknown, or not supported by raylog{self._nearest(name)}")
         return key
+
+    def _nearest(self, name: str) -> str:
+        """For an error: the key that may be meant."""
+        if len(name) > SHOWN_CHARACTERS_MAX:
+            return ""
+        found = get_close_matches(name, self.keys, n=1, cutoff=SIMILAR)
+        return f"; did you mean {found[0]}?" if found else ""
 
 
 class Layer(NamedTuple):

@@ -15,14 +15,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from raylog.actors.cluster import Interruption
 from raylog.cli.main import INTERRUPTED
 from raylog.cli.start import stop_on_signal
 from tests.support.environment import without_ray
 from tests.support.hang import HANG_SECONDS
+from tests.support.ports import free_port
 
 COMMAND = [sys.executable, "-m", "raylog.cli.main"]
+KAFKA_FILES = Path(__file__).parent.parent / "config" / "kafka_files"
 
 
 def ray_processes_of(home: Path) -> list[str]:
@@ -120,6 +123,42 @@ def test_three_controllers_and_a_changing_number_of_brokers(environment: dict[st
     refused = run(*start, "--controllers", "1", environment=environment)
     assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (1, "", 1)
     assert "contains 3; the number cannot be changed" in refused.stderr
+
+
+@pytest.mark.ray
+def test_a_server_properties_of_kafkas_distribution_starts_a_broker(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    """Only the port and the directory are replaced, since other tests run on this machine."""
+    port, data = free_port(), tmp_path / "kraft-combined-logs"
+    text = (KAFKA_FILES / "server.properties").read_text()
+    file = tmp_path / "server.properties"
+    file.write_text(text.replace("9092", str(port)).replace("/tmp/kraft-combined-logs", str(data)))
+    with subprocess.Popen(
+        [*COMMAND, "start", "--config-file", str(file)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == f"raylog raylog is ready: localhost:{port}\n"
+            found = AdminClient({"bootstrap.servers": f"localhost:{port}"}).list_topics(timeout=HANG_SECONDS)
+            assert list(found.brokers) == [1]
+        finally:
+            process.send_signal(signal.SIGTERM)
+            _, err = process.communicate(timeout=HANG_SECONDS)
+    assert process.returncode == 0
+    ignored = [line.split()[2] for line in err.splitlines()]
+    assert {"process.roles", "num.io.threads", "inter.broker.listener.name"} < set(ignored), err
+    assert len(ignored) == len(set(ignored)), err
+    assert (data / "broker-1").is_dir()
+
+    (data / "meta.properties").touch()
+    refused = run("start", "--config-file", str(file), environment=environment)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert f"log.dirs={data}: is a log directory of a broker" in refused.stderr.splitlines()[-1]
 
 
 @pytest.mark.ray
