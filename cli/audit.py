@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 from raylog.cli.arguments import Subparsers, add_bootstrap_server, client_config, timestamp_ms, whole_number
 from raylog.cli.columns import columns
+from raylog.cli.output import add_json, show
 from raylog.client.audit.audit_topic import AUDIT_TOPIC, CheckedAudit, check_audit
 from raylog.client.audit.checking import AuditResult, Finding, Numbers, Verdict
 from raylog.client.audit.log_audit import audit_log
@@ -48,7 +48,6 @@ def add_to(subparsers: Subparsers) -> None:
         metavar="SECONDS",
         help="how long after the end of a bucket its records may still be counted (default: %(default)s)",
     )
-    check.add_argument("--json", action="store_true", help="print JSON")
     check.set_defaults(run=_check)
 
     log = actions.add_parser(
@@ -63,19 +62,31 @@ def add_to(subparsers: Subparsers) -> None:
     log.set_defaults(run=_log)
 
     for action in (check, log):
+        add_json(action)
         action.add_argument("--audit-topic", default=AUDIT_TOPIC, metavar="TOPIC", help="default: %(default)s")
         add_bootstrap_server(action)
 
 
 def _log(options: argparse.Namespace) -> None:
     brokers = client_config(options)
+    counted = [
+        {
+            "topic": topic,
+            "partition": found.tp.partition,
+            "from_offset": found.start_offset,
+            "to_offset": found.end_offset,
+            "offsets": found.end_offset - found.start_offset,
+            "deleted": found.deleted,
+        }
+        for topic in options.topics
+        for found in audit_log(topic, brokers, audit_topic=options.audit_topic)
+    ]
     rows = []
-    for topic in options.topics:
-        for found in audit_log(topic, brokers, audit_topic=options.audit_topic):
-            count = found.end_offset - found.start_offset
-            rows.append([topic, str(found.tp.partition), *map(str, (found.start_offset, found.end_offset, count))])
-            rows[-1].append(f"{found.deleted} offsets were deleted before they were counted" if found.deleted else "")
-    print(columns(["TOPIC", "PARTITION", "FROM-OFFSET", "TO-OFFSET", "OFFSETS", "NOTE"], rows))
+    for each in counted:
+        *cells, deleted = each.values()
+        note = f"{deleted} offsets were deleted before they were counted" if deleted else ""
+        rows.append([*map(str, cells), note])
+    show(options, counted, columns(["TOPIC", "PARTITION", "FROM-OFFSET", "TO-OFFSET", "OFFSETS", "NOTE"], rows))
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -87,7 +98,7 @@ def _check(options: argparse.Namespace) -> int:
         to_ms=options.to_ms,
         grace_ms=1000 * options.grace,
     )
-    print(json.dumps(_as_json(checked)) if options.json else _as_text(checked))
+    show(options, _as_json(checked), _as_text(checked))
     return FAILED if checked.result.lost else 0
 
 

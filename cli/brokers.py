@@ -24,12 +24,10 @@ be run later, or --wait-until-stopped waits for it.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from raylog.actors.announcement import find_announced
@@ -53,6 +51,7 @@ from raylog.cli.configuration import (
     has_configuration,
     refuse_passwords_in_arguments,
 )
+from raylog.cli.output import add_json, progress, show
 from raylog.client import reassignments
 from raylog.client.admin.admin_client import AdminClient
 from raylog.client.reassignment_plan import emptied, format_plan
@@ -66,14 +65,12 @@ def add_to(subparsers: Subparsers) -> None:
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
 
     listing = actions.add_parser("list", help="print the registered brokers")
-    listing.add_argument("--json", action="store_true", help="print one JSON array")
     listing.set_defaults(run=_list)
 
     add = actions.add_parser("add", help="start new brokers")
     add.add_argument(
         "--count", type=whole_number(1), default=1, metavar="N", help="number of new brokers (default: %(default)s)"
     )
-    add.add_argument("--json", action="store_true", help="print one JSON array")
     add.set_defaults(run=_add)
 
     restart = actions.add_parser(
@@ -111,6 +108,7 @@ def add_to(subparsers: Subparsers) -> None:
     unregister.add_argument("--force", action="store_true", help="unregister it even if it holds replicas")
     unregister.set_defaults(run=_unregister)
 
+    add_json(listing, add, restart, remove, decommission, unregister)
     for action in (listing, decommission, unregister):
         add_bootstrap_server(action)
     for action in (add, restart, remove, decommission):
@@ -127,9 +125,6 @@ def _add_broker(parser: argparse.ArgumentParser) -> None:
 def _list(options: argparse.Namespace) -> None:
     with open_client(options) as client:
         found = _described(client)
-    if options.json:
-        print(json.dumps(found))
-        return
     rows = [
         [
             str(one["id"]),
@@ -141,7 +136,7 @@ def _list(options: argparse.Namespace) -> None:
         ]
         for one in found
     ]
-    print(columns(["BROKER", "LISTENS ON", "RACK", "STATE", "REPLICAS", "LEADERS"], rows))
+    show(options, found, columns(["BROKER", "LISTENS ON", "RACK", "STATE", "REPLICAS", "LEADERS"], rows))
 
 
 def _described(client: AdminClient) -> list[dict[str, Any]]:
@@ -165,11 +160,8 @@ def _described(client: AdminClient) -> list[dict[str, Any]]:
 def _add(options: argparse.Namespace) -> None:
     with connect(options.name, address=options.address) as cluster:
         added = cluster.add_brokers(options.count)
-    if options.json:
-        print(json.dumps([{"id": one.id, "host": one.host, "port": one.port} for one in added]))
-        return
-    for one in added:
-        print(f"Started broker {one.id} on {one.host}:{one.port}.")
+    found = [{"id": one.id, "host": one.host, "port": one.port} for one in added]
+    show(options, found, "\n".join(f"Started broker {one.id} on {one.host}:{one.port}." for one in added))
 
 
 def _restart(options: argparse.Namespace) -> None:
@@ -177,21 +169,29 @@ def _restart(options: argparse.Namespace) -> None:
     changed = has_configuration(options) or options.secure is not None or options.users_file is not None
     if changed and not options.all:
         raise ConfigError("a configuration is for all brokers: use --all")
-    report = partial(print, flush=True)
+    report = progress(options)
     with _connected(options) as cluster:
+        wanted = cluster.broker_ids if options.all else options.brokers
         if changed:
             _change_configuration(cluster, options, report)
-            return
-        for broker_id in cluster.broker_ids if options.all else options.brokers:
-            _check_is_there(cluster, broker_id)
-        if options.all:
-            cluster.rolling_restart(report=report)
-            return
-        for number, broker_id in enumerate(options.brokers, 1):
-            report(f"Restarting broker {broker_id}, {number} of {len(options.brokers)}.")
-            began = time.monotonic()
-            cluster.restart_broker(broker_id)
-            report(f"Broker {broker_id} is in sync after {time.monotonic() - began:.1f} s.")
+        else:
+            _restart_all(cluster, options, wanted, report)
+    show(options, {"restarted": list(wanted)}, "")
+
+
+def _restart_all(
+    cluster: Cluster, options: argparse.Namespace, wanted: Sequence[int], report: Callable[[str], None]
+) -> None:
+    for broker_id in wanted:
+        _check_is_there(cluster, broker_id)
+    if options.all:
+        cluster.rolling_restart(report=report)
+        return
+    for number, broker_id in enumerate(options.brokers, 1):
+        report(f"Restarting broker {broker_id}, {number} of {len(options.brokers)}.")
+        began = time.monotonic()
+        cluster.restart_broker(broker_id)
+        report(f"Broker {broker_id} is in sync after {time.monotonic() - began:.1f} s.")
 
 
 def _change_configuration(cluster: Cluster, options: argparse.Namespace, report: Callable[[str], None]) -> None:
@@ -217,7 +217,8 @@ def _check_is_there(cluster: Cluster, broker_id: int) -> None:
 
 def _remove(options: argparse.Namespace) -> None:
     with _connected(options) as cluster:
-        _remove_from(cluster, options.broker)
+        done = _removed(cluster, options.broker)
+    show(options, done, _kept(done))
 
 
 def _connected(options: argparse.Namespace, name: str | None = None) -> Cluster:
@@ -226,9 +227,14 @@ def _connected(options: argparse.Namespace, name: str | None = None) -> Cluster:
     return connect(name or options.name, address=options.address, client_config=properties)
 
 
-def _remove_from(cluster: Cluster, broker_id: int) -> None:
+def _removed(cluster: Cluster, broker_id: int) -> dict[str, Any]:
+    """What --json prints of a broker that has been removed."""
     kept = cluster.remove_broker(broker_id)
-    print(f"Removed broker {broker_id}. Its directory is kept: {kept.path} on {kept.host}.")
+    return {"removed": broker_id, "path": kept.path, "host": kept.host}
+
+
+def _kept(done: Mapping[str, Any]) -> str:
+    return f"Removed broker {done['removed']}. Its directory is kept: {done['path']} on {done['host']}."
 
 
 def _decommission(options: argparse.Namespace) -> None:
@@ -247,16 +253,18 @@ def _decommission(options: argparse.Namespace) -> None:
         if options.dry_run:
             print(format_plan(plan))
             return
+        report = progress(options)
         if plan:
-            print(f"Moving {len(plan)} partition(s) off broker {leaving}.")
+            report(f"Moving {len(plan)} partition(s) off broker {leaving}.")
             reassign.begin(client, present, plan, throttle=options.throttle)
             reassign.wait_until_complete(client, plan)
             if options.throttle is not None:
                 reassignments.clear_throttle(client, {tp.topic for tp in plan})
         if cluster is not None and leaving in cluster.broker_ids:
-            _remove_from(cluster, leaving)
+            done = _removed(cluster, leaving)
+            show(options, done, _kept(done))
         else:
-            _forget_when_stopped(client, leaving, wait=options.wait_until_stopped)
+            _forget_when_stopped(client, options, report)
 
 
 def _found_by_name(options: argparse.Namespace, client: AdminClient) -> Cluster | None:
@@ -278,27 +286,32 @@ def _found_by_name(options: argparse.Namespace, client: AdminClient) -> Cluster 
     return cluster
 
 
-def _forget_when_stopped(client: AdminClient, broker_id: int, *, wait: bool) -> None:
+def _forget_when_stopped(client: AdminClient, options: argparse.Namespace, report: Callable[[str], None]) -> None:
+    broker_id = options.broker
     if broker_id in reassignments.broker_ids(client):
-        print(f"Broker {broker_id} holds no replicas. Stop it, then unregister it.", flush=True)
-        if not wait:
+        report(f"Broker {broker_id} holds no replicas. Stop it, then unregister it.")
+        if not options.wait_until_stopped:
+            show(options, {"emptied": broker_id}, "")
             return
         while broker_id in reassignments.broker_ids(client):
             time.sleep(POLL_SECONDS)
-    _forget(client, broker_id)
+    _forget(client, options)
 
 
 def _unregister(options: argparse.Namespace) -> None:
     with open_client(options) as client:
         if options.force:
-            client.unregister_broker(options.broker)
-            print(f"Unregistered broker {options.broker}.")
+            _unregistered(client, options)
         else:
-            _forget(client, options.broker)
+            _forget(client, options)
 
 
-def _forget(client: AdminClient, broker_id: int) -> None:
+def _forget(client: AdminClient, options: argparse.Namespace) -> None:
     """Raises KafkaError if the broker has been assigned replicas in the meantime."""
-    reassignments.check_holds_nothing(client, broker_id)
-    client.unregister_broker(broker_id)
-    print(f"Unregistered broker {broker_id}.")
+    reassignments.check_holds_nothing(client, options.broker)
+    _unregistered(client, options)
+
+
+def _unregistered(client: AdminClient, options: argparse.Namespace) -> None:
+    client.unregister_broker(options.broker)
+    show(options, {"unregistered": options.broker}, f"Unregistered broker {options.broker}.")

@@ -41,7 +41,7 @@ def _run(options: argparse.Namespace) -> None:
         try:
             low_watermarks = client.delete_records(offsets)
         except AdminError as error:
-            if not error.errors:
+            if not error.results:
                 raise
             refused, low_watermarks = error, error.results
     errors = {} if refused is None else {tp: each.code.name for tp, each in refused.errors.items()}

@@ -14,6 +14,7 @@ import json
 
 from raylog.cli.arguments import Subparsers, add_bootstrap_server, open_client
 from raylog.cli.columns import columns
+from raylog.cli.output import add_json, show
 from raylog.metadata.levels import LATEST_LEVEL, METADATA_FEATURE
 
 LEVEL_MAX = 2**15 - 1
@@ -31,6 +32,7 @@ def add_to(subparsers: Subparsers) -> None:
     )
     upgrade.add_argument("--level", type=_level, default=LATEST_LEVEL, help="the new level (default: %(default)s)")
     upgrade.add_argument("--dry-run", action="store_true", help="only check that all nodes support the level")
+    add_json(upgrade)
     upgrade.set_defaults(run=_upgrade)
     for action in (describe, upgrade):
         add_bootstrap_server(action)
@@ -60,4 +62,5 @@ def _upgrade(options: argparse.Namespace) -> None:
     with open_client(options) as client:
         client.update_features({METADATA_FEATURE: options.level}, validate_only=options.dry_run)
     done = "can be set to" if options.dry_run else "is at"
-    print(f"{METADATA_FEATURE} {done} level {options.level}")
+    value = {"feature": METADATA_FEATURE, "level": options.level, "dry_run": options.dry_run}
+    show(options, value, f"{METADATA_FEATURE} {done} level {options.level}")

@@ -32,6 +32,7 @@ from raylog.cli.arguments import (
     whole_number,
 )
 from raylog.cli.columns import columns
+from raylog.cli.output import add_json, progress, show
 from raylog.client.admin.admin_client import AdminClient
 from raylog.client.admin.groups import DEAD
 from raylog.client.admin.partitions import OffsetSpec
@@ -51,6 +52,7 @@ def add_to(subparsers: Subparsers) -> None:
     listing = actions.add_parser("list", help="print the names of all groups")
     listing.add_argument("--state", action="store_true", help="also print the state of each group")
     listing.add_argument("--verbose", action="store_true", help="print type, protocol and state of each group")
+    add_json(listing)
     listing.set_defaults(run=_list)
 
     describe = actions.add_parser("describe", help="print members, committed offsets and lag")
@@ -66,6 +68,7 @@ def add_to(subparsers: Subparsers) -> None:
 
     delete = actions.add_parser("delete", help="delete groups without members, and their offsets")
     delete.add_argument("groups", metavar="GROUP", nargs="+")
+    add_json(delete)
     delete.set_defaults(run=_delete)
 
     reset = actions.add_parser("reset-offsets", help="reset the offsets of a group without members")
@@ -83,6 +86,7 @@ def add_to(subparsers: Subparsers) -> None:
         "--shift-by", type=_number, metavar="N", help="relative to the committed offset; may be negative"
     )
     target.add_argument("--from-file", type=argparse.FileType(), metavar="CSV", help="lines of topic,partition,offset")
+    add_json(reset)
     way = reset.add_mutually_exclusive_group()
     way.add_argument("--dry-run", action="store_true", help="only print the new offsets (the default)")
     way.add_argument("--execute", action="store_true", help="reset the offsets")
@@ -91,6 +95,7 @@ def add_to(subparsers: Subparsers) -> None:
     forget = actions.add_parser("delete-offsets", help="delete the offsets of a group for some topics")
     forget.add_argument("group", metavar="GROUP")
     _add_topics(forget, required=True)
+    add_json(forget)
     forget.set_defaults(run=_delete_offsets)
 
     for action in (listing, describe, delete, reset, forget):
@@ -113,15 +118,18 @@ def _add_topics(parser: argparse.ArgumentParser, *, required: bool) -> None:
 def _list(options: argparse.Namespace) -> None:
     with open_client(options) as client:
         found = client.list_consumer_groups()
+    listed = [
+        {"group": each.group_id, "type": each.type, "protocol_type": each.protocol_type, "state": each.state}
+        for each in found
+    ]
     if options.verbose:
-        rows = [[group.group_id, group.type, group.protocol_type or UNKNOWN, group.state] for group in found]
-        print(columns(["GROUP", "TYPE", "PROTOCOL", "STATE"], rows))
-        return
-    if options.state:
-        print(columns(["GROUP", "STATE"], [[group.group_id, group.state] for group in found]))
-        return
-    for group in found:
-        print(group.group_id)
+        rows = [list(each.values()) for each in listed]
+        text = columns(["GROUP", "TYPE", "PROTOCOL", "STATE"], [[cell or UNKNOWN for cell in row] for row in rows])
+    elif options.state:
+        text = columns(["GROUP", "STATE"], [[each.group_id, each.state] for each in found])
+    else:
+        text = "\n".join(each.group_id for each in found)
+    show(options, listed, text)
 
 
 # --- describe
@@ -287,7 +295,8 @@ def _delete(options: argparse.Namespace) -> None:
     with open_client(options) as client:
         for name in options.groups:
             client.delete_consumer_groups(name)
-            print(f"Deleted group {name}.")
+            progress(options)(f"Deleted group {name}.")
+    show(options, {"deleted": options.groups}, "")
 
 
 def _delete_offsets(options: argparse.Namespace) -> None:
@@ -300,11 +309,12 @@ def _delete_offsets(options: argparse.Namespace) -> None:
             if not error.errors:
                 raise
             codes.update({tp: each.code for tp, each in error.errors.items()})
-    rows = [
-        [tp.topic, str(tp.partition), "deleted" if code == ErrorCode.NONE else code.name]
+    found = [
+        {"topic": tp.topic, "partition": tp.partition, "status": code.name if code else "deleted"}
         for tp, code in sorted(codes.items())
     ]
-    print(columns(["TOPIC", "PARTITION", "STATUS"], rows))
+    rows = [list(map(str, each.values())) for each in found]
+    show(options, found, columns(["TOPIC", "PARTITION", "STATUS"], rows))
     for tp, code in sorted(codes.items()):
         if code != ErrorCode.NONE:
             raise KafkaError(code, f"{tp}: {code.sentence}")
@@ -326,10 +336,12 @@ def _reset(options: argparse.Namespace) -> None:
         offsets = {tp: min(max(offset, first[tp]), end[tp]) for tp, offset in sorted(wanted.items())}
         if options.execute and offsets:
             client.alter_consumer_group_offsets(options.group, offsets)
-    rows = [[options.group, tp.topic, str(tp.partition), str(offset)] for tp, offset in offsets.items()]
-    print(columns(["GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"], rows))
-    if not options.execute:
-        print(DRY_RUN)
+    found = [
+        {"group": options.group, "topic": tp.topic, "partition": tp.partition, "new_offset": offset}
+        for tp, offset in offsets.items()
+    ]
+    table = columns(["GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"], [list(map(str, each.values())) for each in found])
+    show(options, found, table if options.execute else f"{table}\n{DRY_RUN}")
 
 
 def _state(client: AdminClient, group: str) -> str:

@@ -16,7 +16,6 @@ lag behind that."""
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Collection
 from typing import Any
 
@@ -30,6 +29,7 @@ from raylog.cli.arguments import (
     whole_number,
 )
 from raylog.cli.columns import columns
+from raylog.cli.output import add_json, show
 from raylog.client.admin.admin_client import AdminClient
 from raylog.client.admin.cluster import LogDirDescription, TopicPartitionReplica
 from raylog.client.errors import AdminError
@@ -48,7 +48,6 @@ def add_to(subparsers: Subparsers) -> None:
         "--broker-list", type=broker_ids, metavar="ID[,...]", help="only these brokers; default: all that are alive"
     )
     describing.add_argument("--topic-list", type=names, metavar="NAME[,...]", help="only these topics; default: all")
-    describing.add_argument("--json", action="store_true", help="print one JSON object")
     describing.set_defaults(run=_print)
 
     moving = actions.add_parser("move", help="move replicas to another log directory of their broker")
@@ -64,6 +63,7 @@ def add_to(subparsers: Subparsers) -> None:
     moving.set_defaults(run=_move)
 
     for action in (describing, moving):
+        add_json(action)
         add_bootstrap_server(action)
 
 
@@ -75,10 +75,11 @@ def _move(options: argparse.Namespace) -> None:
             client.alter_replica_log_dirs(replicas)
         except AdminError as error:
             for replica, refusal in sorted(error.errors.items()):
-                text = f"{TopicPartition(*replica[:2])} cannot be moved to {options.to} of broker {options.broker}"
-                raise KafkaError(refusal.code, text) from None
+                what = f"{TopicPartition(*replica[:2])} cannot be moved to {options.to} of broker {options.broker}"
+                raise KafkaError(refusal.code, f"{what}: {refusal.message}") from None
             raise
-    print(f"moving {len(replicas)} replica(s) to {options.to}")
+    done = {"broker": options.broker, "to": options.to, "moving": list(map(str, wanted))}
+    show(options, done, f"moving {len(replicas)} replica(s) to {options.to}")
 
 
 def _replicas(client: AdminClient, broker_id: int, topic: str, numbers: Collection[int] | None) -> list[TopicPartition]:
@@ -91,7 +92,7 @@ def _replicas(client: AdminClient, broker_id: int, topic: str, numbers: Collecti
 def _print(options: argparse.Namespace) -> None:
     with open_client(options) as client:
         described = _describe(client, options.broker_list, options.topic_list)
-    print(json.dumps(described) if options.json else _table(described))
+    show(options, described, _table(described))
 
 
 def _describe(client: AdminClient, broker_ids: list[int] | None, topics: list[str] | None) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
+from typing import NoReturn
 
 from raylog.cli import (
     acls,
@@ -17,6 +18,7 @@ from raylog.cli import (
     audit,
     brokers,
     cluster_id,
+    completion,
     configs,
     consume,
     delete_records,
@@ -41,6 +43,7 @@ from raylog.cli import (
     transfer_dirs,
     users,
 )
+from raylog.cli.examples import add_examples
 from raylog.core.errors import KafkaError
 
 COMMANDS = (
@@ -72,17 +75,19 @@ COMMANDS = (
     sweep_values,
     dump_log,
     transfer_dirs,
+    completion,
 )
 """In the order of `raylog --help`. Each has `add_to(subparsers)`, which sets `run`; it may return an exit code."""
 
 FAILED = 1
+WRONG_USAGE = 2
 INTERRUPTED = 130
 OUTPUT_CLOSED = 141
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line and return its exit code. argparse raises SystemExit(2) on wrong usage."""
-    options = _parser().parse_args(arguments)
+    """Run one command line and return its exit code. Raises SystemExit(2) on wrong usage."""
+    options = make_parser().parse_args(arguments, argparse.Namespace(make_parser=make_parser))
     try:
         code: int | None = options.run(options)
         sys.stdout.flush()
@@ -98,12 +103,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code or 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="raylog", description="A Kafka-compatible commit log inside a Ray cluster.")
+class _Parser(argparse.ArgumentParser):
+    """Reports wrong usage as one line, like every other error. argparse uses it for each command, too."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(WRONG_USAGE, f"{self.prog}: {' '.join(message.split())} (see {self.prog} --help)\n")
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """That of the whole command line."""
+    parser = _Parser(
+        prog="raylog",
+        description="A Kafka-compatible commit log inside a Ray cluster.",
+        epilog="Exit codes: 0 success; 1 error, which is one line on stderr; 2 wrong usage; 130 interrupted.",
+    )
     parser.add_argument("--version", action="version", version=f"raylog {version('raylog')}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in COMMANDS:
         command.add_to(subparsers)
+    add_examples(parser)
     return parser
 
 

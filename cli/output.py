@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+from collections.abc import Callable
+from functools import partial
 
 
 def add_json(*parsers: argparse.ArgumentParser) -> None:
     for parser in parsers:
         parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def progress(options: argparse.Namespace) -> Callable[[str], None]:
+    """Prints a line about work that takes long; to stderr with --json, so that stdout has the JSON alone."""
+    return partial(print, file=sys.stderr if options.json else sys.stdout, flush=True)
 
 
 def show(options: argparse.Namespace, value: object, text: str) -> None:

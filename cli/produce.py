@@ -2,7 +2,7 @@
 
 Available input is sent without delay, as one batch per partition: a line that is typed does not wait for the next one,
 and a file is sent in large batches. The command ends with its input, or at the first line that is rejected; records
-that were sent before remain.
+that were sent before remain. It prints nothing; with --json, {"topic": "flights", "records": 120} at the end.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from raylog.cli.arguments import (
     key_and_value,
     whole_number,
 )
+from raylog.cli.output import add_json, show
 from raylog.client.admin.admin_client import admin_client
 from raylog.client.admin.calls import ANY_BROKER, ask
 from raylog.client.client_config import ClientConfig
@@ -101,6 +102,7 @@ def add_to(subparsers: Subparsers) -> None:
         metavar="KEY=VALUE",
         help="a header of every record; can be repeated",
     )
+    add_json(parser)
     parser.set_defaults(run=run)
 
 
@@ -117,17 +119,23 @@ def run(options: argparse.Namespace) -> None:
     given = {CLIENT_ID_KEY.name: CLIENT_ID, **config.keys_of(PRODUCER_CONFIG), **OWN_SETTINGS}
     with Producer(given, compression_type=options.compression) as producer:
         sent: deque[TableDelivery] = deque()
-        line_number = 0
+        line_number = appended = 0
         for chunk in chunks_of_lines(sys.stdin.buffer):
             records, rejected = lines.records(chunk, line_number)
             line_number += len(chunk)
             sent.append(producer.send_plain(options.topic, records, headers=lines.headers, partition=options.partition))
             while len(sent) > (0 if rejected else UNCHECKED_CHUNKS):
-                sent.popleft().result()
+                appended += _record_count(sent.popleft())
             if rejected is not None:
                 raise rejected
         for delivery in sent:
-            delivery.result()
+            appended += _record_count(delivery)
+    show(options, {"topic": options.topic, "records": appended}, "")
+
+
+def _record_count(delivery: TableDelivery) -> int:
+    """The records that were appended. Waits for them, and raises KafkaError if they were not."""
+    return sum(rows.record_count for rows in delivery.result())
 
 
 def chunks_of_lines(source: BinaryIO) -> Iterator[list[bytes]]:

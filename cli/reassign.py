@@ -4,7 +4,8 @@ A plan has Kafka's format: {"version": 1, "partitions": [{"topic": "flights", "p
 
 `generate` prints the current assignment and a plan that spreads partitions over brokers, with --json only the plan.
 `execute` starts the reassignment, `verify` shows its progress and removes the throttle when it is complete, `cancel`
-reverts the unfinished part, and `list` shows all reassignments. With --json `verify` and `list` print an array:
+reverts the unfinished part, and `list` shows all reassignments. With --json `execute` and `cancel` print the
+plan that they have begun or cancelled, and `verify` and `list` an array:
 
     [{"topic": "flights", "partition": 0, "replicas": [1, 2, 0], "adding": [2], "removing": [0], "status": "moving"}]
 
@@ -23,6 +24,7 @@ from typing import Any
 
 from raylog.cli.arguments import Subparsers, add_bootstrap_server, broker_ids, names, open_client, whole_number
 from raylog.cli.columns import columns
+from raylog.cli.output import add_json, progress, show
 from raylog.client import reassignments
 from raylog.client.admin.admin_client import AdminClient
 from raylog.client.admin.partitions import PartitionReassignment
@@ -51,7 +53,6 @@ def add_to(subparsers: Subparsers) -> None:
     generate.add_argument(
         "--broker-list", type=broker_ids, metavar="ID[,...]", help="default: all brokers that are alive"
     )
-    generate.add_argument("--json", action="store_true", help="print only the plan")
     generate.set_defaults(run=_generate)
 
     execute = actions.add_parser("execute", help="start the reassignment of a plan")
@@ -68,7 +69,6 @@ def add_to(subparsers: Subparsers) -> None:
     )
     _add_plan(verify)
     verify.add_argument("--preserve-throttles", action="store_true", help="keep the throttle")
-    verify.add_argument("--json", action="store_true", help="print one JSON array")
     verify.set_defaults(run=_verify)
 
     cancel = actions.add_parser("cancel", help="cancel the unfinished part of a plan, and remove the throttle")
@@ -77,10 +77,10 @@ def add_to(subparsers: Subparsers) -> None:
     cancel.set_defaults(run=_cancel)
 
     listing = actions.add_parser("list", help="show all reassignments in progress")
-    listing.add_argument("--json", action="store_true", help="print one JSON array")
     listing.set_defaults(run=_list)
 
     for action in (generate, execute, verify, cancel, listing):
+        add_json(action)
         add_bootstrap_server(action)
 
 
@@ -127,14 +127,17 @@ def _execute(options: argparse.Namespace) -> None:
         if not options.additional and client.list_partition_reassignments():
             message = "other reassignments are in progress; use --additional to start another"
             raise KafkaError(ErrorCode.REASSIGNMENT_IN_PROGRESS, message)
-        print(f"Current partition replica assignment, save it for a rollback\n{format_plan(present)}\n")
+        report = progress(options)
+        report(f"Current partition replica assignment, save it for a rollback\n{format_plan(present)}\n")
         begin(client, present, plan, throttle=options.throttle)
-        print(f"Started reassignment of {_listed(plan)}.")
+        report(f"Started reassignment of {_listed(plan)}.")
         if options.wait:
             wait_until_complete(client, plan)
             if options.throttle is not None:
                 reassignments.clear_throttle(client, {tp.topic for tp in plan})
-            print("Reassignment is complete.")
+            report("Reassignment is complete.")
+    if options.json:
+        print(format_plan(plan))
 
 
 def begin(client: AdminClient, present: Plan, plan: Plan, *, throttle: int | None) -> None:
@@ -165,7 +168,11 @@ def _cancel(options: argparse.Namespace) -> None:
         refusal, refused = _cancelled(client, moving)
         if not options.preserve_throttles:
             reassignments.clear_throttle(client, {tp.topic for tp in plan})
-    print(f"Cancelled reassignment of {_listed(moving.keys() - set(refused))}.")
+    cancelled = moving.keys() - set(refused)
+    if options.json:
+        print(format_plan({tp: plan[tp] for tp in sorted(cancelled)}))
+    else:
+        print(f"Cancelled reassignment of {_listed(cancelled)}.")
     if refusal is not None:
         raise refusal
 
@@ -192,14 +199,14 @@ def _verify(options: argparse.Namespace) -> None:
         found = _statuses(client, plan)
         if all(entry["status"] != MOVING for entry in found) and not options.preserve_throttles:
             reassignments.clear_throttle(client, {tp.topic for tp in plan})
-    print(json.dumps(found) if options.json else _table(found))
+    show(options, found, _table(found))
 
 
 def _list(options: argparse.Namespace) -> None:
     with open_client(options) as client:
         moving = client.list_partition_reassignments()
     found = [_entry(tp, one.replicas, one, MOVING) for tp, one in sorted(moving.items())]
-    print(json.dumps(found) if options.json else _table(found))
+    show(options, found, _table(found))
 
 
 def _statuses(client: AdminClient, plan: Plan) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 
 from raylog.cli.arguments import Subparsers, add_bootstrap_server, open_client
 from raylog.cli.columns import columns
+from raylog.cli.output import add_json, show
 from raylog.client.admin.admin_client import AdminClient
 from raylog.client.admin.tokens import DelegationToken
 from raylog.core.config import LONG_MAX
@@ -84,9 +85,8 @@ def add_to(subparsers: Subparsers) -> None:
     )
     expiry.set_defaults(run=_expire)
 
-    for action in (creation, description):
-        action.add_argument("--json", action="store_true", help="print one JSON array")
     for action in (creation, description, renewal, expiry):
+        add_json(action)
         add_bootstrap_server(action)
 
 
@@ -125,7 +125,8 @@ def _renew(options: argparse.Namespace) -> None:
     with open_client(options) as client:
         token = _find(client, options.token_id)
         expiry = client.renew_delegation_token(token.hmac, period_ms=options.renew_time_period)
-    print(f"Token {token.token_id} expires at {_shown(expiry)}.")
+    done = {"token_id": token.token_id, "expiry_timestamp_ms": expiry}
+    show(options, done, f"Token {token.token_id} expires at {_shown(expiry)}.")
 
 
 def _expire(options: argparse.Namespace) -> None:
@@ -133,7 +134,9 @@ def _expire(options: argparse.Namespace) -> None:
         token = _find(client, options.token_id)
         expiry = client.expire_delegation_token(token.hmac, period_ms=options.expiry_time_period)
     removed = options.expiry_time_period == NOW
-    print(f"Token {token.token_id} was removed." if removed else f"Token {token.token_id} expires at {_shown(expiry)}.")
+    done = {"token_id": token.token_id, "expiry_timestamp_ms": expiry}
+    what = "was removed" if removed else f"expires at {_shown(expiry)}"
+    show(options, done, f"Token {token.token_id} {what}.")
 
 
 def _find(client: AdminClient, token_id: str) -> DelegationToken:

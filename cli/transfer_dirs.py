@@ -14,6 +14,7 @@ from uuid import uuid4
 from raylog.actors.data_dir import find_log_dirs
 from raylog.cli.arguments import Subparsers
 from raylog.cli.columns import columns
+from raylog.cli.output import add_json, show
 from raylog.logstore.disk import RealDisk
 from raylog.logstore.transfer import transfer
 
@@ -38,6 +39,7 @@ def add_to(subparsers: Subparsers) -> None:
             help=f"copy only this topic; can be repeated (default: all of {source} except internal ones)",
         )
         parser.add_argument("--force", action="store_true", help=f"replace partitions of {target} that hold records")
+        add_json(parser)
         parser.set_defaults(run=partial(_run, into_raylog=target == "raylog"))
 
 
@@ -52,8 +54,15 @@ def _run(options: argparse.Namespace, *, into_raylog: bool) -> None:
         new_id=uuid4,
         now_ms=int(time.time() * 1000),
     )
-    rows = []
-    for step, log in carried:
-        numbers = map(str, (log.log_start_offset, log.log_end_offset, log.size_bytes))
-        rows.append([str(step.topic_partition), *numbers, ", ".join(step.targets)])
-    print(columns(["PARTITION", "LOG-START-OFFSET", "LOG-END-OFFSET", "BYTES", "INTO"], rows))
+    copied = [
+        {
+            "partition": str(step.topic_partition),
+            "log_start_offset": log.log_start_offset,
+            "log_end_offset": log.log_end_offset,
+            "bytes": log.size_bytes,
+            "into": list(step.targets),
+        }
+        for step, log in carried
+    ]
+    rows = [[", ".join(cell) if isinstance(cell, list) else str(cell) for cell in each.values()] for each in copied]
+    show(options, copied, columns(["PARTITION", "LOG-START-OFFSET", "LOG-END-OFFSET", "BYTES", "INTO"], rows))

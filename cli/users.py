@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import argparse
 import getpass
-import json
 import sys
 
 from raylog.cli.arguments import Subparsers, add_bootstrap_server, open_client, whole_number
 from raylog.cli.columns import columns
+from raylog.cli.output import add_json, show
 from raylog.client.admin.users import UserScramCredentialDeletion, UserScramCredentialUpsertion
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 from raylog.core.password import Password
@@ -30,7 +30,6 @@ def add_to(subparsers: Subparsers) -> None:
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
 
     listing = actions.add_parser("list", help="print the users and their mechanisms")
-    listing.add_argument("--json", action="store_true", help="print one JSON object")
     listing.set_defaults(run=_list)
 
     setting = actions.add_parser("set", help="create a user, or change his password")
@@ -52,6 +51,7 @@ def add_to(subparsers: Subparsers) -> None:
     removal.set_defaults(run=_remove)
 
     for action in (listing, setting, removal):
+        add_json(action)
         add_bootstrap_server(action)
 
 
@@ -68,15 +68,12 @@ def _list(options: argparse.Namespace) -> None:
         user: {mechanism.sasl_name: iterations for mechanism, iterations in credentials.items()}
         for user, credentials in sorted(found.items())
     }
-    if options.json:
-        print(json.dumps(shown))
-        return
     rows = [
         [user, mechanism, str(iterations)]
         for user, credentials in shown.items()
         for mechanism, iterations in credentials.items()
     ]
-    print(columns(["USER", "MECHANISM", "ITERATIONS"], rows))
+    show(options, shown, columns(["USER", "MECHANISM", "ITERATIONS"], rows))
 
 
 def _set(options: argparse.Namespace) -> None:
@@ -87,7 +84,8 @@ def _set(options: argparse.Namespace) -> None:
             UserScramCredentialUpsertion(options.user, password, mechanism, options.iterations)
             for mechanism in mechanisms
         )
-    print(f"Set the password of user {options.user}.")
+    done = {"user": options.user, "set": [mechanism.sasl_name for mechanism in mechanisms]}
+    show(options, done, f"Set the password of user {options.user}.")
 
 
 def _remove(options: argparse.Namespace) -> None:
@@ -96,10 +94,13 @@ def _remove(options: argparse.Namespace) -> None:
         existing = client.describe_user_scram_credentials().get(options.user)
         if not existing:
             raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, f"there is no user {options.user!r}")
+        removed = list(mechanisms or existing)
         client.alter_user_scram_credentials(
-            UserScramCredentialDeletion(options.user, mechanism) for mechanism in mechanisms or existing
+            UserScramCredentialDeletion(options.user, mechanism) for mechanism in removed
         )
-    print(f"Removed user {options.user}." if mechanisms is None else f"Removed credentials of user {options.user}.")
+    done = {"user": options.user, "removed": sorted(mechanism.sasl_name for mechanism in removed)}
+    what = f"user {options.user}" if mechanisms is None else f"credentials of user {options.user}"
+    show(options, done, f"Removed {what}.")
 
 
 def _password(options: argparse.Namespace) -> Password:

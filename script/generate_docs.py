@@ -1,4 +1,4 @@
-"""Generates pages of docs/ from the code: configuration.md, limits.md, metrics.md, the requests of compatibility.md.
+"""Generates the reference pages in docs from the code, and the table of requests in docs/compatibility.md.
 
 `python script/generate_docs.py` writes them; with `--check`, as a test runs it, it only reports what is out of date.
 """
@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from commands_page import commands_page
 from limits_page import limits_page
 from metrics_page import metrics_page
 
@@ -20,6 +21,7 @@ from raylog.config.consumer import CONSUMER_KEYS
 from raylog.config.cross_checks import RULES
 from raylog.config.group_resource import GROUP_KEYS
 from raylog.config.producer import PRODUCER_KEYS
+from raylog.config.server_properties import IGNORED
 from raylog.config.table import BROKER_KEYS
 from raylog.config.topic import TOPIC_KEYS
 from raylog.core.config import Bounds, ConfigKey
@@ -94,11 +96,17 @@ Their settings are the client's keys, `isolation.level` among them, those that b
 Their settings are the client's keys without `isolation.level`, those that begin with `client.id` above, and these.
 
 {admins}
-## Keys of Kafka's that are not supported
+## Keys of Kafka's that files may contain
 
-`num.replica.fetchers` sets the number of threads that copy from one leader in Kafka. A broker of raylog runs one thread
-and gains nothing from more. It opens two connections to each leader: one for partitions that receive records, one for
-idle partitions.
+`raylog start --config-file` and `raylog brokers restart --config-file` read the server.properties of an Apache Kafka.
+The listeners of its controllers are left out. If there is no `--data-dir`, the directories in log.dirs are used as data
+directories; they must not be log directories of Kafka, whose topics `raylog import-dir` copies. The keys below steer
+parts of Kafka that raylog does not have: they are ignored, and reported in one line each. Any other key that is not in
+the tables above is an error.
+
+| key | why it is ignored |
+| --- | --- |
+{ignored}
 """
 
 
@@ -112,6 +120,7 @@ def documents() -> dict[Path, str]:
         ROOT / "docs" / "configuration.md": _configuration(),
         ROOT / "docs" / "limits.md": limits_page(),
         ROOT / "docs" / "metrics.md": metrics_page(),
+        ROOT / "docs" / "commands.md": commands_page(),
     }
 
 
@@ -135,6 +144,7 @@ def _configuration() -> str:
         topics=_table(TOPIC_KEYS),
         groups=_table(GROUP_KEYS),
         clients=_table(CLIENT_KEYS, marked=False),
+        ignored="\n".join(f"| `{name}` | {reason} |" for name, reason in IGNORED.items()),
         producers=_table((*NETWORK_KEYS, *PRODUCER_KEYS), marked=False),
         consumers=_table([key for key in CONSUMER_KEYS if key not in CLIENT_KEYS], marked=False),
         admins=_table(ADMIN_KEYS, marked=False),

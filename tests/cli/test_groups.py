@@ -315,4 +315,4 @@ class TestReset:
     def test_usage_errors(self, cli: Cli, group: str, arguments: tuple[str, ...]) -> None:
         wrong = cli("groups", "reset-offsets", group, *arguments)
         assert (wrong.code, wrong.out) == (2, "")
-        assert wrong.err.startswith("usage: raylog groups reset-offsets")
+        assert wrong.err.startswith("raylog groups reset-offsets: ")

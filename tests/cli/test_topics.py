@@ -57,7 +57,9 @@ def test_a_usage_error_has_exit_code_2(cli: Cli, topic: str) -> None:
     for arguments in (("create",), ("create", topic, "--partitions", "0"), ("create", topic, "--config", "novalue")):
         wrong = cli("topics", *arguments)
         assert (wrong.code, wrong.out) == (2, "")
-        assert wrong.err.startswith("usage: raylog topics create")
+        assert wrong.err.startswith("raylog topics create: ")
+        assert wrong.err.endswith(" (see raylog topics create --help)\n")
+        assert wrong.err.count("\n") == 1
 
 
 class TestAlter:

@@ -1,0 +1,154 @@
+"""Every command has an example that works, --json, completion, and errors of one line; walked over all of them."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from raylog.cli.examples import EXAMPLES, commands
+from raylog.cli.main import main, make_parser
+from tests.cli.conftest import Cli
+from tests.support.cluster_thread import RunningCluster
+
+COMMANDS = dict(commands(make_parser()))
+WITHOUT_JSON = {
+    "start": "runs until it is interrupted",
+    "mirror start": "runs until it is interrupted",
+    "dump-log": "has the format of kafka-dump-log",
+    "completion": "is a script",
+}
+"""Commands that cannot print JSON, and why."""
+REFUSED = {
+    "tokens create",  # the cluster has no secret for tokens
+    "tokens describe",
+    "tokens renew",
+    "tokens expire",
+    "transactions describe",  # there are no transactions
+    "transactions abort",
+    "log-dirs move",  # a broker has one directory
+    "audit check",  # nothing was counted
+    "brokers decommission",  # there is no broker 3
+    "brokers unregister",
+    "acls list",  # the cluster has no authorizer
+    "acls add",
+    "acls remove",
+}
+"""Examples that the cluster of the test refuses."""
+WITHOUT_REQUESTS = {"sweep-values"}
+"""Examples that need no broker, where there is nothing to do."""
+LAST = ("groups delete", "users remove", "acls remove", "quotas remove", "topics delete")
+"""Examples after which others would find nothing."""
+
+
+def has(command: argparse.ArgumentParser, option: str) -> bool:
+    return any(option in action.option_strings for action in command._actions)
+
+
+OF_BROKERS = [name for name in EXAMPLES if has(COMMANDS[name], "--bootstrap-server")]
+
+
+def arguments(name: str) -> list[str]:
+    """Those of the example, without a redirection."""
+    program, *words = shlex.split(re.split(r" [<>] ", EXAMPLES[name])[0])
+    assert program == "raylog"
+    return words
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files of the examples, in the working directory."""
+    partition = {"topic": "orders", "partition": 0}
+    (tmp_path / "offsets.json").write_text(json.dumps({"partitions": [{**partition, "offset": 0}]}))
+    (tmp_path / "plan.json").write_text(json.dumps({"version": 1, "partitions": [{**partition, "replicas": [1]}]}))
+    (tmp_path / "alice.txt").write_text("a password\n")
+    (tmp_path / "alice.properties").write_text("")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_has_an_example_of_the_command(name: str) -> None:
+    parsed = make_parser().parse_args(arguments(name))
+    assert callable(parsed.run)
+    assert " ".join(arguments(name)).startswith(name)
+    assert f"example:\n  {EXAMPLES[name]}\n" in COMMANDS[name].format_help()
+
+
+def test_there_is_no_example_without_a_command() -> None:
+    assert EXAMPLES.keys() == COMMANDS.keys()
+
+
+def test_every_command_has_the_common_options() -> None:
+    assert {name for name, command in COMMANDS.items() if not has(command, "--json")} == WITHOUT_JSON.keys()
+    assert all(has(COMMANDS[name], "--command-config") for name in OF_BROKERS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_an_unknown_option_is_one_line(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*arguments(name), "--no-such-option"])
+    assert ended.value.code == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert "unrecognized arguments: --no-such-option" in err
+
+
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize("name", [name for name in OF_BROKERS if name not in WITHOUT_REQUESTS])
+def test_an_unreachable_cluster_is_one_line(
+    name: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"key:value\n")))
+    assert main([*arguments(name), "--bootstrap-server", "127.0.0.1:1"]) == 1
+    out, err = capfd.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith("raylog: ")
+    assert "127.0.0.1:1" in err
+
+
+@pytest.mark.usefixtures("files")
+def test_every_example_works_and_prints_json(cli: Cli, cluster: RunningCluster) -> None:
+    wrong = []
+    for name in [*(each for each in OF_BROKERS if each not in LAST), *LAST]:
+        words = [*arguments(name), *([] if "--json" in arguments(name) else ["--json"])]
+        result = cli(*words, stdin=b"key:value\n")
+        if name in REFUSED:
+            if (result.code, result.err.count("\n")) != (1, 1):
+                wrong.append((name, result))
+            continue
+        try:
+            assert result.code == 0
+            assert [json.loads(line) for line in result.out.splitlines()]
+        except (AssertionError, ValueError):
+            wrong.append((name, result))
+    assert not wrong, "\n".join(map(str, wrong))
+
+
+class TestCompletion:
+    @pytest.mark.parametrize(
+        ("words", "found"),
+        [
+            (("topics", "cr"), "create"),
+            (("topics", "create", "--repl"), "--replication-factor"),
+            (("elect", "--election-type", "u"), "unclean"),
+        ],
+    )
+    def test_bash(self, words: tuple[str, ...], found: str, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["completion", "bash"]) == 0
+        script = capsys.readouterr().out
+        completing = f"COMP_WORDS=(raylog {' '.join(words)}); COMP_CWORD={len(words)}; _shtab_raylog"
+        asked = f'{script}\n{completing}; echo "${{COMPREPLY[@]}}"'
+        shown = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, check=True)
+        assert shown.stdout.split() == [found]
+
+    @pytest.mark.parametrize("shell", ["zsh", "fish"])
+    def test_other_shells(self, shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["completion", shell]) == 0
+        script = capsys.readouterr().out
+        assert all(word in script for word in ("raylog", "topics", "create", "replication-factor"))
