@@ -21,8 +21,10 @@ from raylog.cli import (
     completion,
     configs,
     consume,
+    consumer_perf,
     delete_records,
     dump_log,
+    e2e_latency,
     elect,
     events,
     features,
@@ -31,6 +33,7 @@ from raylog.cli import (
     log_dirs,
     mirror,
     produce,
+    producer_perf,
     quorum,
     quotas,
     reassign,
@@ -42,6 +45,7 @@ from raylog.cli import (
     transactions,
     transfer_dirs,
     users,
+    verifiable,
 )
 from raylog.cli.examples import add_examples
 from raylog.core.errors import KafkaError
@@ -61,6 +65,10 @@ COMMANDS = (
     get_offsets,
     delete_records,
     transactions,
+    producer_perf,
+    consumer_perf,
+    e2e_latency,
+    verifiable,
     brokers,
     reassign,
     elect,
