@@ -210,13 +210,12 @@ def _report(consumer: Consumer, records: Sequence[ConsumerRecord], options: argp
     )
     if options.enable_autocommit:
         return
-    committed = {tp: max(found) + 1 for tp, found in offsets.items()}
     error: dict[str, str] = {}
     try:
-        consumer.commit(committed)
+        consumer.commit({tp: max(found) + 1 for tp, found in offsets.items()})
     except KafkaError as refusal:
         error = {"error": str(refusal)}
-    shown = [{**each, "offset": offset} for each, offset in zip(_shown(committed), committed.values(), strict=True)]
+    shown = [{**each, "offset": max(found) + 1} for each, found in zip(_shown(offsets), offsets.values(), strict=True)]
     _print("offsets_committed", offsets=shown, success=not error, **error)
 
 
