@@ -60,6 +60,12 @@ def open_client(options: argparse.Namespace) -> AdminClient:
     return admin_client(client_config(options), client_id=CLIENT_ID)
 
 
+def check_topic(options: argparse.Namespace) -> None:
+    """Raises KafkaError at once if no broker can be reached, or `options.topic` does not exist: clients would wait."""
+    with open_client(options) as client:
+        client.describe_topics(options.topic)
+
+
 def topic_and_partitions(text: str) -> tuple[str, tuple[int, ...] | None]:
     """For argparse: `topic` for all its partitions, or `topic:0,1,...`."""
     topic, colon, numbers = text.partition(":")

@@ -20,6 +20,7 @@ from raylog.cli.arguments import (
     CLIENT_ID,
     Subparsers,
     add_bootstrap_server,
+    check_topic,
     client_config,
     key_and_value,
     whole_number,
@@ -70,6 +71,7 @@ def add_to(subparsers: Subparsers) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
+    check_topic(options)
     config = client_config(options)
     given = {
         "auto.offset.reset": "latest" if options.from_latest else "earliest",

@@ -10,7 +10,7 @@ import argparse
 import random
 import time
 
-from raylog.cli.arguments import CLIENT_ID, Subparsers, add_bootstrap_server, client_config, whole_number
+from raylog.cli.arguments import CLIENT_ID, Subparsers, add_bootstrap_server, check_topic, client_config, whole_number
 from raylog.cli.output import add_json, progress, show
 from raylog.cli.perf_statistics import percentile
 from raylog.client.consumer.consumer import Consumer
@@ -39,6 +39,7 @@ def add_to(subparsers: Subparsers) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
+    check_topic(options)
     config = client_config(options)
     common = {CLIENT_ID_KEY.name: CLIENT_ID}
     producing = {**common, **config.keys_of(PRODUCER_CONFIG), "linger.ms": 0, "acks": options.acks}

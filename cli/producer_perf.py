@@ -23,6 +23,7 @@ from raylog.cli.arguments import (
     CLIENT_ID,
     Subparsers,
     add_bootstrap_server,
+    check_topic,
     client_config,
     key_and_value,
     whole_number,
@@ -73,6 +74,7 @@ def add_to(subparsers: Subparsers) -> None:
 
 def _run(options: argparse.Namespace) -> None:
     values = _values(options)
+    check_topic(options)
     config = client_config(options)
     own = {} if options.transactional_id is None else {"transactional.id": options.transactional_id}
     given = {CLIENT_ID_KEY.name: CLIENT_ID, **config.keys_of(PRODUCER_CONFIG), **dict(options.property), **own}

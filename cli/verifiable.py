@@ -32,6 +32,7 @@ from raylog.cli.arguments import (
     CLIENT_ID,
     Subparsers,
     add_bootstrap_server,
+    check_topic,
     client_config,
     whole_number,
 )
@@ -104,6 +105,7 @@ def _print(name: str, **fields: Any) -> None:
 
 
 def _produce(options: argparse.Namespace) -> None:
+    check_topic(options)
     config = client_config(options)
     given = {CLIENT_ID_KEY.name: CLIENT_ID, **config.keys_of(PRODUCER_CONFIG), "acks": options.acks}
     if options.acks in ("0", "1"):
@@ -158,6 +160,7 @@ def _produce(options: argparse.Namespace) -> None:
 
 
 def _consume(options: argparse.Namespace) -> None:
+    check_topic(options)
     config = client_config(options)
     given = {
         CLIENT_ID_KEY.name: CLIENT_ID,
