@@ -21,7 +21,13 @@ NAMED_FILE = re.compile(r"(?<![\w./<>*{}-])((?:[\w.-]+/)*[\w-]+\.(?:py|md)|scrip
 def sources() -> list[Path]:
     """The project's own: Python files, documents and scripts, and nothing of what else may lie in the root."""
     folders = [path.parent for path in ROOT.glob("*/__init__.py")]
-    found = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("script/*"), *ROOT.glob(".ci/*")]
+    found = [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("*.py"),
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("script/*"),
+        *ROOT.glob(".ci/*"),
+    ]
     found += [path for folder in folders for path in folder.rglob("*.py")]
     return sorted(path for path in found if path.is_file())
 
