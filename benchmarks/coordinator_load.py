@@ -11,6 +11,7 @@ from typing import Any, Final
 from benchmarks.figures import Figure, figure, progress
 from raylog.config.consumer_groups import consumer_group_settings
 from raylog.config.groups import GroupLimits
+from raylog.config.share_groups import share_group_settings
 from raylog.config.table import broker_configs
 from raylog.coordination.event_log import EventLog
 from raylog.core.clock import Now
@@ -78,6 +79,8 @@ def _load(log: Log) -> float:
         partition,
         limits=lambda: LIMITS,
         consumer_settings=lambda _: consumer_group_settings(broker_configs({})),
+        share_settings=lambda _: share_group_settings(broker_configs({})),
+        initialize=lambda *_: None,
         topics=ImageTopics(MetadataImage),
         new_id=lambda: "",
         on_append=lambda tp, size: None,

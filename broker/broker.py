@@ -24,17 +24,22 @@ from raylog.broker.metadata_follower import MetadataFollower
 from raylog.broker.partitions import PartitionTable
 from raylog.broker.producer_ids import ProducerIds
 from raylog.broker.replica_fetchers import CopyHooks, ReplicaFetchers
+from raylog.broker.share.first_offset import first_offset
+from raylog.broker.share.sessions import SessionKey, ShareSessions
+from raylog.broker.share.share_partition import ShareLimits
+from raylog.broker.share.share_partitions import SharePartitions
 from raylog.broker.topic_creation import Requester, TopicCreation
 from raylog.broker.traffic import BrokerTraffic
 from raylog.config.authentication import LOCAL_PRINCIPAL_MAPPING
 from raylog.config.compaction import COMPACT
 from raylog.config.consumer_groups import ConsumerGroupSettings
 from raylog.config.delegation_tokens import delegation_token_settings
-from raylog.config.group_resource import group_configs, settings_of_group
+from raylog.config.group_resource import group_configs, settings_of_group, share_settings_of_group
 from raylog.config.internal_topics import InternalTopic
 from raylog.config.log import LOG_DIR_FAILURE_TIMEOUT_MS, PRODUCER_COMPRESSION
 from raylog.config.network import connection_limits
 from raylog.config.settings import broker_settings
+from raylog.config.share_groups import ShareGroupSettings
 from raylog.config.table import with_dynamic_configs
 from raylog.config.topic import topic_configs
 from raylog.core.clock import Now
@@ -42,8 +47,10 @@ from raylog.core.config import Configs
 from raylog.core.coordinator_partition import coordinator_partition
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, TopicPartition
+from raylog.groupcoord.consumer.records import Partitions
 from raylog.groupcoord.consumer.topics import ImageTopics
 from raylog.groupcoord.shards import OFFSETS_TOPIC, GroupShards
+from raylog.groupcoord.share.groups import OnInitialized
 from raylog.logstore.disk import Disk
 from raylog.logstore.log_dir import Jobs, run_in_order
 from raylog.metadata.effective_configs import ALL_BROKERS, dynamic_texts, effective_configs
@@ -80,6 +87,9 @@ from raylog.security.local_users import LocalUsers
 from raylog.security.password_cipher import PasswordCipher
 from raylog.security.principal import ANONYMOUS, Principal
 from raylog.security.security_protocol import SecurityProtocol
+from raylog.sharecoord.persister import Persister
+from raylog.sharecoord.shards import SHARE_STATE_TOPIC, ShareShards
+from raylog.sharecoord.states import UNINITIALIZED_START_OFFSET
 from raylog.transport.accepted_connection import AcceptedConnection
 from raylog.transport.advertised_features import AdvertisedFeatures
 from raylog.transport.endpoints import UNIX_PEER, Endpoint, Listener
@@ -183,6 +193,8 @@ class Broker(Node):
             self,
             limits=lambda: self.settings.groups,
             consumer_settings=self.consumer_group_settings,
+            share_settings=self.share_group_settings,
+            initialize=self._initialize_share_state,
             topics=ImageTopics(lambda: self.image),
             new_id=lambda: str(new_id()),
         )
@@ -248,6 +260,30 @@ class Broker(Node):
             new_producer_id=self.producer_ids.take,
             timeout_ms_max=lambda: self.settings.transactions.timeout_ms_max,
         )
+        self.share_states = ShareShards(
+            self,
+            updates_max=lambda: self.settings.share_groups.updates_max,
+            exists=self._has_partition,
+            on_pruned=self.partition_changed,
+        )
+        self.persister = Persister(
+            identity.node_id,
+            self.share_states,
+            coordinator=lambda key, now: self.find_coordinator(SHARE_STATE_TOPIC, key.text, now)[1],
+            link_to=self._coordination_link,
+            commits=self.commits,
+            clock=lambda: self.now,
+        )
+        self.share_partitions = SharePartitions(
+            self.persister,
+            led=self.led,
+            limits=self.share_limits,
+            first_offset=lambda group, partition, now: first_offset(
+                self.share_group_settings(group).auto_offset_reset, partition, now
+            ),
+            on_available=lambda key: self.delayed.grown(key, 0),
+        )
+        self.share_sessions = ShareSessions(sessions_max=lambda: self.settings.share_groups.sessions_max)
         self.verification = Verification(
             identity.node_id,
             self.transactions,
@@ -288,6 +324,8 @@ class Broker(Node):
         for deadlines in (
             self.groups,
             self.transactions,
+            self.persister,
+            self.share_partitions,
             self.fetchers,
             self.lifecycle,
             self.log_cleaner,
@@ -311,6 +349,7 @@ class Broker(Node):
             (disk_settings.log_start_offset_interval_ms, self.table.write_log_start_offsets),
             (disk_settings.retention_check_interval_ms, self._apply_retention),
             (settings.offsets.retention_check_interval_ms, self._expire_offsets),
+            (settings.share_groups.prune_interval_ms, self.share_states.prune),
             (transactions.abort_check_interval_ms, self.transactions.time_out),
             (transactions.id_expiration_check_interval_ms, self._expire_transactional_ids),
         ):
@@ -383,6 +422,11 @@ class Broker(Node):
             self.identify(connection, None)
         return connection
 
+    def connection_closed(self, connection: AcceptedConnection, now: Now) -> None:
+        super().connection_closed(connection, now)
+        for key in self.share_sessions.connection_closed(connection):
+            self.end_share_session(key, now, orderly=False)
+
     def principal_without_sasl(
         self, connection: AcceptedConnection, certificate: bytes | None
     ) -> Principal | Callable[[], Principal]:
@@ -395,6 +439,8 @@ class Broker(Node):
     def tick(self, now: Now) -> None:
         self.groups.tick(now)
         self.transactions.tick(now)
+        self.persister.tick(now)
+        self.share_partitions.tick(now)
         self.fetchers.tick(now)
         self.lifecycle.tick(now)
         self.log_cleaner.tick(now)
@@ -460,6 +506,8 @@ class Broker(Node):
             self._request_internal_topic(topic, self.settings.offsets_topic, now)
         elif topic == TRANSACTION_TOPIC:
             self._request_internal_topic(topic, self.settings.transaction_topic, now)
+        elif topic == SHARE_STATE_TOPIC:
+            self._request_internal_topic(topic, self.settings.share_state_topic, now)
         else:
             self._topic_creation.request(topic, now, requester=None if self.quotas is None else requester)
 
@@ -468,7 +516,7 @@ class Broker(Node):
 
         While there may be brokers that do not compact logs, all records are kept.
         """
-        can_compact = self.image.metadata_level >= COMPACTION_LEVEL
+        can_compact = wanted.is_compacted and self.image.metadata_level >= COMPACTION_LEVEL
         brokers = self.image.broker_ids
         least = min(wanted.min_insync_replicas, len(brokers))
         self._topic_creation.request_internal(
@@ -479,7 +527,7 @@ class Broker(Node):
             configs={
                 "segment.bytes": str(wanted.segment_bytes),
                 "min.insync.replicas": str(wanted.min_insync_replicas),
-                **({"cleanup.policy": COMPACT} if can_compact else {"retention.ms": "-1"}),
+                **({"cleanup.policy": COMPACT} if can_compact else {"retention.ms": "-1", "retention.bytes": "-1"}),
                 "compression.type": PRODUCER_COMPRESSION,
             },
         )
@@ -527,6 +575,7 @@ class Broker(Node):
                 self.groups.topics_changed()
                 self.groups.topic_deleted(topic, now)
                 self.traffic.topic_deleted(topic)
+                self.share_states.topic_deleted(record.topic_id, now)
 
     def _configs_changed(self) -> None:
         self.configs = effective_configs(self.image, self._static_configs, self.identity.node_id, cipher=self._cipher)
@@ -538,6 +587,43 @@ class Broker(Node):
         """What applies to a group of the consumer protocol: the broker's settings, and what is set for the group."""
         stored, settings = self.image.group_configs.get(group_id), self.settings.consumer_groups
         return settings if stored is None else settings_of_group(settings, group_configs(stored, self.configs))
+
+    # --- share groups
+
+    def share_group_settings(self, group_id: str) -> ShareGroupSettings:
+        """What applies to a share group: the broker's settings, and what is set for the group."""
+        stored, settings = self.image.group_configs.get(group_id), self.settings.share_groups
+        return settings if stored is None else share_settings_of_group(settings, group_configs(stored, self.configs))
+
+    def share_limits(self, group_id: str) -> ShareLimits:
+        """What applies to the records of a share group."""
+        settings = self.share_group_settings(group_id)
+        return ShareLimits(settings.lock_duration_ms, settings.delivery_count_max, settings.in_flight_max)
+
+    def share_read_committed(self, group_id: str) -> bool:
+        """Whether a share group gets no records of aborted transactions."""
+        return self.share_group_settings(group_id).read_committed
+
+    def end_share_session(self, key: SessionKey, now: Now, *, orderly: bool) -> None:
+        """Release what the member has acquired, and forget the share-partitions of a group without sessions."""
+        self.share_partitions.release(key.group, key.member_id, now, orderly=orderly)
+        if not self.share_sessions.has_group(key.group):
+            self.share_partitions.group_unused(key.group)
+
+    def _initialize_share_state(
+        self, group: str, partitions: Partitions, state_epoch: int, on_initialized: OnInitialized, now: Now
+    ) -> None:
+        self.persister.initialize_all(
+            group,
+            dict.fromkeys(partitions, UNINITIALIZED_START_OFFSET),
+            state_epoch=state_epoch,
+            on_results=lambda errors, now: on_initialized(partitions - errors.keys(), now),
+            now=now,
+        )
+
+    def _has_partition(self, topic_id: UUID, number: int) -> bool:
+        topic = self.image.topics_by_id.get(topic_id)
+        return topic is not None and 0 <= number < len(topic.partitions)
 
     def configs_after(self, changes: Mapping[str, str | None], *, replace: bool) -> Configs:
         """The effective configuration with other dynamic values of this broker; None deletes one.
@@ -698,6 +784,8 @@ class Broker(Node):
         if tp.topic in INTERNAL_TOPICS:
             self.groups.leadership_changed(tp, self.now)
             self.transactions.leadership_changed(tp, self.now)
+            self.share_states.leadership_changed(tp, self.now)
+        self.share_partitions.leadership_changed(tp)
 
     def _check_disk(self, now: Now) -> None:
         """Detect deleted files, and fail requests that wait for a log that is offline.

@@ -10,6 +10,9 @@ from raylog.broker.lifecycle import BrokerLifecycle
 from raylog.broker.metadata_follower import MetadataFollower
 from raylog.broker.partitions import PartitionTable
 from raylog.broker.producer_ids import ProducerIds
+from raylog.broker.share.sessions import SessionKey, ShareSessions
+from raylog.broker.share.share_partition import ShareLimits
+from raylog.broker.share.share_partitions import SharePartitions
 from raylog.broker.topic_creation import Requester
 from raylog.broker.traffic import BrokerTraffic
 from raylog.config.consumer_groups import ConsumerGroupSettings
@@ -25,6 +28,8 @@ from raylog.replication.partition import Partition
 from raylog.replication.throttle import ReplicationThrottle
 from raylog.security.authorization import Authorization
 from raylog.security.delegation_tokens import TokenKey
+from raylog.sharecoord.persister import Persister
+from raylog.sharecoord.shards import ShareShards
 from raylog.transport.commits import CommitQueues
 from raylog.transport.node import Job, NodeIdentity
 from raylog.transport.throttling import RequestQuotas
@@ -61,6 +66,10 @@ class BrokerServices(Protocol):
     commits: CommitQueues
 
     groups: GroupShards
+    share_states: ShareShards
+    share_partitions: SharePartitions
+    share_sessions: ShareSessions
+    persister: Persister
     transactions: TransactionShards
     verification: Verification
     token_key: TokenKey | None
@@ -81,6 +90,12 @@ class BrokerServices(Protocol):
     ) -> Iterator[tuple[BrokerId, str, int, str | None]]: ...
 
     def controller_on(self, listener_name: str) -> BrokerId: ...
+
+    def share_limits(self, group_id: str) -> ShareLimits: ...
+
+    def share_read_committed(self, group_id: str) -> bool: ...
+
+    def end_share_session(self, key: SessionKey, now: Now, *, orderly: bool) -> None: ...
 
     def partition(self, tp: TopicPartition) -> Partition: ...
 

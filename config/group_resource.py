@@ -1,4 +1,4 @@
-"""Groups: the keys that can be set for a single group, and how its configuration is read (KIP-848)."""
+"""Groups: the keys that can be set for a single group, and how its configuration is read (KIP-848, KIP-932)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from raylog.config.consumer import BY_DURATION, EARLIEST, LATEST, duration_ms
 from raylog.config.consumer_groups import (
     GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS,
     GROUP_CONSUMER_MAX_HEARTBEAT_INTERVAL_MS,
@@ -15,7 +16,19 @@ from raylog.config.consumer_groups import (
     GROUP_CONSUMER_SESSION_TIMEOUT_MS,
     ConsumerGroupSettings,
 )
-from raylog.core.config import ConfigKey, Configs, ConfigSchema, ConfigSource, ConfigType, Layer, at_least
+from raylog.config.share_groups import (
+    GROUP_SHARE_HEARTBEAT_INTERVAL_MS,
+    GROUP_SHARE_MAX_HEARTBEAT_INTERVAL_MS,
+    GROUP_SHARE_MAX_RECORD_LOCK_DURATION_MS,
+    GROUP_SHARE_MAX_SESSION_TIMEOUT_MS,
+    GROUP_SHARE_MIN_HEARTBEAT_INTERVAL_MS,
+    GROUP_SHARE_MIN_RECORD_LOCK_DURATION_MS,
+    GROUP_SHARE_MIN_SESSION_TIMEOUT_MS,
+    GROUP_SHARE_RECORD_LOCK_DURATION_MS,
+    GROUP_SHARE_SESSION_TIMEOUT_MS,
+    ShareGroupSettings,
+)
+from raylog.core.config import ConfigKey, Configs, ConfigSchema, ConfigSource, ConfigType, Layer, at_least, one_of
 
 CONSUMER_SESSION_TIMEOUT_MS: ConfigKey[int] = ConfigKey(
     "consumer.session.timeout.ms",
@@ -36,7 +49,71 @@ CONSUMER_HEARTBEAT_INTERVAL_MS: ConfigKey[int] = ConfigKey(
     at_least(1),
     GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS,
 )
-GROUP_KEYS: Final[tuple[ConfigKey[Any], ...]] = (CONSUMER_SESSION_TIMEOUT_MS, CONSUMER_HEARTBEAT_INTERVAL_MS)
+
+
+READ_COMMITTED: Final = "read_committed"
+READ_UNCOMMITTED: Final = "read_uncommitted"
+
+
+def _check_share_reset(text: str) -> str | None:
+    if text in (EARLIEST, LATEST) or duration_ms(text) is not None:
+        return None
+    return f"must be {EARLIEST}, {LATEST} or {BY_DURATION}<ISO 8601 duration>, such as {BY_DURATION}PT1H"
+
+
+SHARE_SESSION_TIMEOUT_MS: ConfigKey[int] = ConfigKey(
+    "share.session.timeout.ms",
+    ConfigType.INT,
+    GROUP_SHARE_SESSION_TIMEOUT_MS.default,
+    "Session timeout of the members of this group if it is a share group, in milliseconds. It must be within"
+    " group.share.min.session.timeout.ms and group.share.max.session.timeout.ms, and greater than"
+    " share.heartbeat.interval.ms.",
+    at_least(1),
+    GROUP_SHARE_SESSION_TIMEOUT_MS,
+)
+SHARE_HEARTBEAT_INTERVAL_MS: ConfigKey[int] = ConfigKey(
+    "share.heartbeat.interval.ms",
+    ConfigType.INT,
+    GROUP_SHARE_HEARTBEAT_INTERVAL_MS.default,
+    "How often the members of this group send heartbeats if it is a share group, in milliseconds. It must be within"
+    " group.share.min.heartbeat.interval.ms and group.share.max.heartbeat.interval.ms.",
+    at_least(1),
+    GROUP_SHARE_HEARTBEAT_INTERVAL_MS,
+)
+SHARE_RECORD_LOCK_DURATION_MS: ConfigKey[int] = ConfigKey(
+    "share.record.lock.duration.ms",
+    ConfigType.INT,
+    GROUP_SHARE_RECORD_LOCK_DURATION_MS.default,
+    "How long a member of this share group has to acknowledge a record, in milliseconds. It must be within"
+    " group.share.min.record.lock.duration.ms and group.share.max.record.lock.duration.ms.",
+    at_least(1000),
+    GROUP_SHARE_RECORD_LOCK_DURATION_MS,
+)
+SHARE_AUTO_OFFSET_RESET: ConfigKey[str] = ConfigKey(
+    "share.auto.offset.reset",
+    ConfigType.STRING,
+    LATEST,
+    "Where this share group begins in a partition that it has not read: earliest, latest, or by_duration:PT1H for the"
+    " records of the last hour.",
+    _check_share_reset,
+)
+SHARE_ISOLATION_LEVEL: ConfigKey[str] = ConfigKey(
+    "share.isolation.level",
+    ConfigType.STRING,
+    READ_UNCOMMITTED,
+    "Whether this share group gets the records of open and aborted transactions: read_uncommitted, or read_committed"
+    " for those of committed transactions only.",
+    one_of(READ_COMMITTED, READ_UNCOMMITTED),
+)
+GROUP_KEYS: Final[tuple[ConfigKey[Any], ...]] = (
+    CONSUMER_SESSION_TIMEOUT_MS,
+    CONSUMER_HEARTBEAT_INTERVAL_MS,
+    SHARE_SESSION_TIMEOUT_MS,
+    SHARE_HEARTBEAT_INTERVAL_MS,
+    SHARE_RECORD_LOCK_DURATION_MS,
+    SHARE_AUTO_OFFSET_RESET,
+    SHARE_ISOLATION_LEVEL,
+)
 GROUP_CONFIG: Final = ConfigSchema(GROUP_KEYS)
 
 _RANGES: Final = (
@@ -46,6 +123,13 @@ _RANGES: Final = (
         GROUP_CONSUMER_MAX_HEARTBEAT_INTERVAL_MS,
     ),
     (CONSUMER_SESSION_TIMEOUT_MS, GROUP_CONSUMER_MIN_SESSION_TIMEOUT_MS, GROUP_CONSUMER_MAX_SESSION_TIMEOUT_MS),
+    (SHARE_HEARTBEAT_INTERVAL_MS, GROUP_SHARE_MIN_HEARTBEAT_INTERVAL_MS, GROUP_SHARE_MAX_HEARTBEAT_INTERVAL_MS),
+    (SHARE_SESSION_TIMEOUT_MS, GROUP_SHARE_MIN_SESSION_TIMEOUT_MS, GROUP_SHARE_MAX_SESSION_TIMEOUT_MS),
+    (
+        SHARE_RECORD_LOCK_DURATION_MS,
+        GROUP_SHARE_MIN_RECORD_LOCK_DURATION_MS,
+        GROUP_SHARE_MAX_RECORD_LOCK_DURATION_MS,
+    ),
 )
 
 
@@ -63,10 +147,13 @@ def check_group_together(configs: Configs, broker: Configs) -> None:
             raise key.refused(str(value), f"must be at least {least.name}, which is {broker[least]}")
         if value > broker[greatest]:
             raise key.refused(str(value), f"must be at most {greatest.name}, which is {broker[greatest]}")
-    session_ms, heartbeat_ms = configs[CONSUMER_SESSION_TIMEOUT_MS], configs[CONSUMER_HEARTBEAT_INTERVAL_MS]
-    if session_ms <= heartbeat_ms:
-        rule = f"must be greater than {CONSUMER_HEARTBEAT_INTERVAL_MS.name}, which is {heartbeat_ms}"
-        raise CONSUMER_SESSION_TIMEOUT_MS.refused(str(session_ms), rule)
+    for session, heartbeat in (
+        (CONSUMER_SESSION_TIMEOUT_MS, CONSUMER_HEARTBEAT_INTERVAL_MS),
+        (SHARE_SESSION_TIMEOUT_MS, SHARE_HEARTBEAT_INTERVAL_MS),
+    ):
+        if configs[session] <= configs[heartbeat]:
+            rule = f"must be greater than {heartbeat.name}, which is {configs[heartbeat]}"
+            raise session.refused(str(configs[session]), rule)
 
 
 def settings_of_group(settings: ConsumerGroupSettings, configs: Configs) -> ConsumerGroupSettings:
@@ -75,4 +162,16 @@ def settings_of_group(settings: ConsumerGroupSettings, configs: Configs) -> Cons
         settings,
         session_timeout_ms=configs[CONSUMER_SESSION_TIMEOUT_MS],
         heartbeat_interval_ms=configs[CONSUMER_HEARTBEAT_INTERVAL_MS],
+    )
+
+
+def share_settings_of_group(settings: ShareGroupSettings, configs: Configs) -> ShareGroupSettings:
+    """The broker's settings with what is set for one share group."""
+    return replace(
+        settings,
+        session_timeout_ms=configs[SHARE_SESSION_TIMEOUT_MS],
+        heartbeat_interval_ms=configs[SHARE_HEARTBEAT_INTERVAL_MS],
+        lock_duration_ms=configs[SHARE_RECORD_LOCK_DURATION_MS],
+        auto_offset_reset=configs[SHARE_AUTO_OFFSET_RESET],
+        read_committed=configs[SHARE_ISOLATION_LEVEL] == READ_COMMITTED,
     )

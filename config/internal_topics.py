@@ -1,4 +1,4 @@
-"""__consumer_offsets and __transaction_state: the broker's keys, and the settings that are made from them."""
+"""The internal topics of coordinators: the broker's keys, and the settings that are made from them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,12 @@ from dataclasses import dataclass
 
 from raylog.config.log import SEGMENT_BYTES_MIN
 from raylog.config.replication import MIN_INSYNC_REPLICAS
+from raylog.config.share_groups import (
+    SHARE_STATE_TOPIC_MIN_ISR,
+    SHARE_STATE_TOPIC_NUM_PARTITIONS,
+    SHARE_STATE_TOPIC_REPLICATION_FACTOR,
+    SHARE_STATE_TOPIC_SEGMENT_BYTES,
+)
 from raylog.config.topic_lifecycle import PARTITIONS_PER_REQUEST_MAX
 from raylog.core.config import ConfigKey, Configs, ConfigType, at_least, between
 
@@ -70,6 +76,8 @@ class InternalTopic:
     replication_factor: int
     min_insync_replicas: int
     segment_bytes: int
+    is_compacted: bool = True
+    """Else every record is kept until its coordinator deletes it."""
 
 
 def offsets_topic(configs: Configs) -> InternalTopic:
@@ -87,4 +95,14 @@ def transaction_topic(configs: Configs) -> InternalTopic:
         replication_factor=configs[TRANSACTION_LOG_REPLICATION_FACTOR],
         min_insync_replicas=configs[TRANSACTION_LOG_MIN_ISR],
         segment_bytes=configs[TRANSACTION_LOG_SEGMENT_BYTES],
+    )
+
+
+def share_state_topic(configs: Configs) -> InternalTopic:
+    return InternalTopic(
+        num_partitions=configs[SHARE_STATE_TOPIC_NUM_PARTITIONS],
+        replication_factor=configs[SHARE_STATE_TOPIC_REPLICATION_FACTOR],
+        min_insync_replicas=configs[SHARE_STATE_TOPIC_MIN_ISR],
+        segment_bytes=configs[SHARE_STATE_TOPIC_SEGMENT_BYTES],
+        is_compacted=False,
     )

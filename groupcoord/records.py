@@ -9,7 +9,8 @@ Value, version 3:                       int16 version, string protocol type, int
                                         nullable string leader, int64 timestamp of the state, array of members:
                                         string id, nullable string instance, string client id, string client host,
                                         int32 rebalance timeout, int32 session timeout, bytes subscription, assignment
-Other keys belong to groups of the consumer protocol, see `raylog.groupcoord.consumer.records`.
+Other keys belong to groups of the consumer protocol and to share groups: `raylog.groupcoord.consumer.records` and
+`raylog.groupcoord.share.records`.
 A null value is a tombstone: the commit, or the group, is deleted. Strings are int16-prefixed UTF-8, bytes and
 arrays int32-prefixed.
 
@@ -24,6 +25,8 @@ from dataclasses import dataclass
 from raylog.core.errors import InvariantViolation
 from raylog.groupcoord.consumer import records as consumer_records
 from raylog.groupcoord.consumer.records import ConsumerRecord
+from raylog.groupcoord.share import records as share_records
+from raylog.groupcoord.share.records import ShareGroupRecord
 from raylog.protocol.records.strings import pack_string, unpack_string
 
 _KEY_VERSION = 1
@@ -110,8 +113,8 @@ class GroupDeleted:
 
 
 OffsetRecord = OffsetCommitted | OffsetPending | TransactionEnded | OffsetDeleted
-GroupRecord = OffsetRecord | GroupCommitted | GroupDeleted | ConsumerRecord
-KeyedRecord = OffsetCommitted | OffsetDeleted | GroupCommitted | GroupDeleted | ConsumerRecord
+GroupRecord = OffsetRecord | GroupCommitted | GroupDeleted | ConsumerRecord | ShareGroupRecord
+KeyedRecord = OffsetCommitted | OffsetDeleted | GroupCommitted | GroupDeleted | ConsumerRecord | ShareGroupRecord
 """The records with their own key and value format."""
 
 
@@ -120,6 +123,8 @@ def encode(record: KeyedRecord) -> tuple[bytes, bytes | None]:
     if isinstance(record, GroupCommitted | GroupDeleted):
         key = struct.pack(">h", _GROUP_KEY_VERSION) + pack_string(record.group)
         return key, None if isinstance(record, GroupDeleted) else _encode_group(record)
+    if isinstance(record, ShareGroupRecord):
+        return share_records.encode(record)
     if not isinstance(record, OffsetCommitted | OffsetDeleted):
         return consumer_records.encode(record)
     key = b"".join(
@@ -151,6 +156,8 @@ def decode(key: bytes, value: bytes | None) -> KeyedRecord | None:
             return GroupDeleted(group) if value is None else _decode_group(group, value)
         if version in consumer_records.KINDS:
             return consumer_records.decode(version, key, value)
+        if version in share_records.KINDS:
+            return share_records.decode(version, key, value)
         if version not in (0, 1):
             return None
         group, position = unpack_string(key, 2)

@@ -12,6 +12,7 @@ from functools import partial
 
 from raylog.config.consumer_groups import ConsumerGroupSettings
 from raylog.config.groups import GroupLimits
+from raylog.config.share_groups import ShareGroupSettings
 from raylog.coordination.shards import Coordinated, Coordinates, CoordinatorShards, ShardLog
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
@@ -32,6 +33,8 @@ from raylog.groupcoord.records import (
     OffsetPending,
     TransactionEnded,
 )
+from raylog.groupcoord.share.groups import Initialize, ShareAnswer, ShareGroups, ShareHeartbeat
+from raylog.groupcoord.share.records import ShareGroupRecord
 from raylog.protocol.records.batch import BatchHeader
 from raylog.protocol.records.markers import marker_of
 from raylog.protocol.records.reader import Record
@@ -71,6 +74,8 @@ class GroupShard:
         *,
         limits: Callable[[], GroupLimits],
         consumer_settings: Callable[[str], ConsumerGroupSettings],
+        share_settings: Callable[[str], ShareGroupSettings],
+        initialize: Initialize,
         topics: Topics,
         new_id: Callable[[], str],
         on_append: Callable[[TopicPartition, int], None],
@@ -87,6 +92,7 @@ class GroupShard:
             on_rebalance=counts.consumer_rebalance,
         )
         self._counts = counts
+        self.share = ShareGroups(share_settings, append=self.append, topics=topics, initialize=initialize)
         self._log: ShardLog[GroupRecord] = ShardLog(
             partition, encode=_encode, decode=_decode, replay=self.replay, on_append=on_append
         )
@@ -97,13 +103,21 @@ class GroupShard:
         """The log is replayed: start the sessions."""
         self.classic.loaded(now)
         self.consumer.loaded(now)
+        self.share.loaded(now)
 
     def group_ids(self) -> set[str]:
-        return self.offsets.groups() | self.classic.groups.keys() | self.consumer.groups.keys()
+        return (
+            self.offsets.groups() | self.classic.groups.keys() | self.consumer.groups.keys() | self.share.groups.keys()
+        )
 
     def has(self, group_id: str) -> bool:
         """Whether the group exists."""
-        return group_id in self.classic.groups or group_id in self.consumer.groups or self.offsets.has(group_id)
+        return (
+            group_id in self.classic.groups
+            or group_id in self.consumer.groups
+            or group_id in self.share.groups
+            or self.offsets.has(group_id)
+        )
 
     def heartbeat(self, request: Heartbeat, now: Now, *, may_describe: MayDescribe) -> Answer:
         """A heartbeat of a member of a consumer group. Raises KafkaError; GROUP_ID_NOT_FOUND for a classic group.
@@ -112,15 +126,26 @@ class GroupShard:
         """
         group_id = request.group_id
         classic = self.classic.groups.get(group_id)
-        if classic is not None and not (classic.is_unused and request.member_epoch == JOINING):
+        unused = classic is None or (classic.is_unused and request.member_epoch == JOINING)
+        if not unused or group_id in self.share.groups:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
         return self.consumer.heartbeat(request, now, may_describe=may_describe)
+
+    def share_heartbeat(self, request: ShareHeartbeat, now: Now) -> ShareAnswer:
+        """A heartbeat of a member of a share group. Raises KafkaError; GROUP_ID_NOT_FOUND for a group of another kind,
+        which can become a share group only once it is deleted."""
+        group_id = request.group_id
+        if group_id not in self.share.groups and self.has(group_id):
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
+        return self.share.heartbeat(request, now)
 
     def prepare_classic(self, group_id: str, now: Now) -> None:
         """Before a member joins a classic group: a consumer group without members is deleted, but for its offsets.
 
         Raises KafkaError: INCONSISTENT_GROUP_PROTOCOL if the group has members, or the error of the append.
         """
+        if group_id in self.share.groups:
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         group = self.consumer.groups.get(group_id)
         if group is None:
             return
@@ -132,6 +157,8 @@ class GroupShard:
         self, group_id: str, epoch: int, member_id: str, instance_id: str | None, now: Now, *, in_transaction: bool
     ) -> None:
         """Check that the member may commit offsets in this generation or member epoch. Raises KafkaError."""
+        if group_id in self.share.groups:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is a share group.")
         if group_id in self.consumer.groups:
             self.consumer.check_commit(group_id, epoch, member_id, in_transaction=in_transaction)
         else:
@@ -164,9 +191,16 @@ class GroupShard:
             self.append(group_records[start : start + FORGET_BATCH_MAX], now)
 
     def delete(self, group_id: str, now: Now) -> None:
-        """Delete the group. Raises KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, or the error of the append."""
+        """Delete the group. The state of a share group must have been deleted before.
+
+        Raises KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, or the error of the append.
+        """
         if not self.has(group_id):
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+        if group_id in self.share.groups:
+            self.share.check_delete(group_id)
+            self.append(self.share.tombstones(group_id), now)
+            return
         gone: list[GroupRecord] = [*self.offsets.delete(group_id)]
         if group_id in self.consumer.groups:
             self.consumer.check_delete(group_id)
@@ -203,6 +237,8 @@ class GroupShard:
             self.classic.replay(record)
         elif isinstance(record, OffsetCommitted | OffsetPending | TransactionEnded | OffsetDeleted):
             self.offsets.replay(record)
+        elif isinstance(record, ShareGroupRecord):
+            self.share.replay(record)
         else:
             self.consumer.replay(record)
 
@@ -216,6 +252,8 @@ class GroupShards:
         *,
         limits: Callable[[], GroupLimits],
         consumer_settings: Callable[[str], ConsumerGroupSettings],
+        share_settings: Callable[[str], ShareGroupSettings],
+        initialize: Initialize,
         topics: Topics,
         new_id: Callable[[], str],
     ) -> None:
@@ -224,6 +262,8 @@ class GroupShards:
                 partition,
                 limits=limits,
                 consumer_settings=consumer_settings,
+                share_settings=share_settings,
+                initialize=initialize,
                 topics=topics,
                 new_id=new_id,
                 on_append=node.partition_appended,
@@ -262,7 +302,10 @@ class GroupShards:
         if self.shard(exchange, group).has(group):
             return
         count = sum(
-            max(len(shard.classic.groups) + len(shard.consumer.groups), shard.offsets.group_count)
+            max(
+                len(shard.classic.groups) + len(shard.consumer.groups) + len(shard.share.groups),
+                shard.offsets.group_count,
+            )
             for shard in self._shards.all()
         )
         if count >= self._limits().groups_max:
@@ -335,6 +378,7 @@ class GroupShards:
         """A topic was created or deleted, or has more partitions."""
         for shard in self._shards.loaded.values():
             shard.consumer.topics_changed()
+            shard.share.topics_changed()
 
     def topic_deleted(self, topic: str, now: Now) -> None:
         """Delete all offsets of a deleted topic in the shards of this broker. Shards whose append fails keep them.
@@ -365,13 +409,18 @@ class GroupShards:
         for shard in self._shards.loaded.values():
             shard.classic.tick(now)
             shard.consumer.tick(now)
+            shard.share.tick(now)
 
     def next_deadline_ms(self) -> int | None:
         if not self._deadline_known:
             deadlines = (
                 ms
                 for shard in self._shards.loaded.values()
-                for ms in (shard.classic.next_deadline_ms(), shard.consumer.next_deadline_ms())
+                for ms in (
+                    shard.classic.next_deadline_ms(),
+                    shard.consumer.next_deadline_ms(),
+                    shard.share.next_deadline_ms(),
+                )
             )
             self._deadline_ms = min((ms for ms in deadlines if ms is not None), default=None)
             self._deadline_known = True

@@ -12,7 +12,7 @@ Level 4 introduces passwords in the dynamic configuration of brokers, several lo
 compaction.
 Level 5 introduces groups of the consumer protocol (KIP-848). Their records are in __consumer_offsets, and coordinators
 of earlier levels would not know the groups.
-Level 6 introduces configurations of single groups, and coordinators that are nodes of their own
+Level 6 introduces configurations of single groups, share groups (KIP-932), and coordinators that are nodes of their own
 (metadata/node_roles.py). Controllers of earlier levels would take them for brokers, and place the partitions of any
 topic on them.
 """
@@ -38,10 +38,15 @@ GROUP_CONFIGS_LEVEL: Final = 6
 """From this level on single groups may have a configuration."""
 COORDINATORS_LEVEL: Final = 6
 """From this level on coordinators may be nodes of their own."""
+SHARE_GROUPS_LEVEL: Final = 6
+"""From this level on coordinators serve share groups."""
 LATEST_LEVEL: Final = 6
 GROUP_FEATURE: Final = "group.version"
 """Kafka's name of the same: 0 is without, 1 with groups of the consumer protocol. It follows `raylog.metadata`."""
 GROUP_VERSION: Final = 1
+SHARE_FEATURE: Final = "share.version"
+"""Kafka's name: 0 is without, 1 with share groups. It follows `raylog.metadata`."""
+SHARE_VERSION: Final = 1
 
 
 class LevelRange(NamedTuple):
@@ -81,6 +86,8 @@ def advertised_features(finalized_level: int, *, offset: int) -> AdvertisedFeatu
         levels = {METADATA_FEATURE: finalized_level}
         if finalized_level >= CONSUMER_GROUPS_LEVEL:
             levels[GROUP_FEATURE] = GROUP_VERSION
+        if finalized_level >= SHARE_GROUPS_LEVEL:
+            levels[SHARE_FEATURE] = SHARE_VERSION
         finalized = tuple(
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
             for name, level in levels.items()
@@ -88,6 +95,7 @@ def advertised_features(finalized_level: int, *, offset: int) -> AdvertisedFeatu
     supported = (
         SupportedFeatureKey(name=METADATA_FEATURE, min_version=SUPPORTED.lowest, max_version=SUPPORTED.highest),
         SupportedFeatureKey(name=GROUP_FEATURE, min_version=0, max_version=GROUP_VERSION),
+        SupportedFeatureKey(name=SHARE_FEATURE, min_version=0, max_version=SHARE_VERSION),
     )
     return AdvertisedFeatures(supported, offset, finalized)
 

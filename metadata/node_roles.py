@@ -32,6 +32,7 @@ FIRST_COORDINATOR_ID: Final = NodeRole.GROUP_COORDINATOR.first_id
 COORDINATOR_ROLES: Final = (NodeRole.GROUP_COORDINATOR, NodeRole.TRANSACTION_COORDINATOR)
 ROLE_OF_TOPIC: Final[Mapping[str, NodeRole]] = {
     "__consumer_offsets": NodeRole.GROUP_COORDINATOR,
+    "__share_group_state": NodeRole.GROUP_COORDINATOR,
     "__transaction_state": NodeRole.TRANSACTION_COORDINATOR,
 }
 """Whose nodes lead the partitions of an internal topic, if there are any."""

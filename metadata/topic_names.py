@@ -13,7 +13,7 @@ METADATA_TOPIC: Final = "__cluster_metadata"
 METADATA_TOPIC_ID: Final = UUID(int=1)
 """Kafka's reserved id of the metadata topic."""
 METADATA_PARTITION: Final = TopicPartition(METADATA_TOPIC, 0)
-INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__share_group_state", "__transaction_state"})
 TOPIC_NAME_LENGTH_MAX: Final = 249
 """Leaves room in a file name for `-<partition>` and the suffix of a deleted directory."""
 _LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")

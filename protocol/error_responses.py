@@ -102,6 +102,12 @@ _ITEMS: Final[Mapping[int, Mapping[str, tuple[Items, ...]]]] = {
         )
     },
     registry.DESCRIBE_TOPIC_PARTITIONS: {"topics": (Items("topics"),)},
+    registry.SHARE_GROUP_DESCRIBE: {"groups": (Items("group_ids", "group_id"),)},
+    registry.INITIALIZE_SHARE_GROUP_STATE: {"results": _by_topic()},
+    registry.READ_SHARE_GROUP_STATE: {"results": _by_topic()},
+    registry.WRITE_SHARE_GROUP_STATE: {"results": _by_topic()},
+    registry.DELETE_SHARE_GROUP_STATE: {"results": _by_topic()},
+    registry.READ_SHARE_GROUP_STATE_SUMMARY: {"results": _by_topic()},
 }
 """By API key. Responses of APIs that are not listed have one error code at the top level."""
 

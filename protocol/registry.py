@@ -35,6 +35,7 @@ from raylog.protocol.messages import (
     delete_acls,
     delete_groups,
     delete_records,
+    delete_share_group_state,
     delete_topics,
     describe_acls,
     describe_client_quotas,
@@ -57,6 +58,7 @@ from raylog.protocol.messages import (
     heartbeat,
     incremental_alter_configs,
     init_producer_id,
+    initialize_share_group_state,
     join_group,
     leave_group,
     list_config_resources,
@@ -69,14 +71,21 @@ from raylog.protocol.messages import (
     offset_delete,
     offset_fetch,
     offset_for_leader_epoch,
+    read_share_group_state,
+    read_share_group_state_summary,
     renew_delegation_token,
     sasl_authenticate,
     sasl_handshake,
+    share_acknowledge,
+    share_fetch,
+    share_group_describe,
+    share_group_heartbeat,
     sync_group,
     txn_offset_commit,
     unregister_broker,
     update_features,
     vote,
+    write_share_group_state,
     write_txn_markers,
 )
 from raylog.protocol.wire import Buffer
@@ -188,6 +197,18 @@ DESCRIBE_TRANSACTIONS: Final = 65
 LIST_TRANSACTIONS: Final = 66
 LIST_CONFIG_RESOURCES: Final = 74
 DESCRIBE_TOPIC_PARTITIONS: Final = 75
+SHARE_GROUP_HEARTBEAT: Final = 76
+SHARE_GROUP_DESCRIBE: Final = 77
+SHARE_FETCH: Final = 78
+SHARE_ACKNOWLEDGE: Final = 79
+INITIALIZE_SHARE_GROUP_STATE: Final = 83
+READ_SHARE_GROUP_STATE: Final = 84
+WRITE_SHARE_GROUP_STATE: Final = 85
+DELETE_SHARE_GROUP_STATE: Final = 86
+READ_SHARE_GROUP_STATE_SUMMARY: Final = 87
+DESCRIBE_SHARE_GROUP_OFFSETS: Final = 90
+ALTER_SHARE_GROUP_OFFSETS: Final = 91
+DELETE_SHARE_GROUP_OFFSETS: Final = 92
 
 
 def served(
@@ -269,6 +290,15 @@ APIS: Final = (
     served(CONSUMER_GROUP_DESCRIBE, "ConsumerGroupDescribe", 0, 1, 0, 0, consumer_group_describe),
     served(LIST_CONFIG_RESOURCES,   "ListConfigResources",  0,  1, 0,    0, list_config_resources),
     served(DESCRIBE_TOPIC_PARTITIONS, "DescribeTopicPartitions", 0, 0, 0, 0, describe_topic_partitions),
+    served(SHARE_GROUP_HEARTBEAT,   "ShareGroupHeartbeat",  1,  1, 1,    1, share_group_heartbeat),
+    served(SHARE_GROUP_DESCRIBE,    "ShareGroupDescribe",   1,  1, 1,    1, share_group_describe),
+    served(SHARE_FETCH,             "ShareFetch",           1,  2, 1,    1, share_fetch),
+    served(SHARE_ACKNOWLEDGE,       "ShareAcknowledge",     1,  2, 1,    1, share_acknowledge),
+    served(INITIALIZE_SHARE_GROUP_STATE, "InitializeShareGroupState", 0, 0, 0, 0, initialize_share_group_state),
+    served(READ_SHARE_GROUP_STATE,  "ReadShareGroupState",  0,  0, 0,    0, read_share_group_state),
+    served(WRITE_SHARE_GROUP_STATE, "WriteShareGroupState", 0,  1, 0,    0, write_share_group_state),
+    served(DELETE_SHARE_GROUP_STATE, "DeleteShareGroupState", 0, 0, 0,   0, delete_share_group_state),
+    served(READ_SHARE_GROUP_STATE_SUMMARY, "ReadShareGroupStateSummary", 0, 1, 0, 0, read_share_group_state_summary),
 )
 
 INTERNAL_APIS: Final = (

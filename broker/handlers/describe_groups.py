@@ -58,7 +58,7 @@ def _describe(
     except KafkaError as error:
         return DescribedGroup(error_code=error.code, error_message=error.message, group_id=group_id)
     group = shard.classic.groups.get(group_id)
-    is_consumer = group_id in shard.consumer.groups
+    is_consumer = group_id in shard.consumer.groups or group_id in shard.share.groups
     if group is None and not is_consumer and shard.offsets.has(group_id):
         group = ClassicGroup(group_id)
     if group is None:

@@ -1,24 +1,30 @@
 """FindCoordinator (key 10), v0-6: the broker that coordinates a group, or the transactions of a transactional id.
 
 v1 key types (0: group, 1: transactional id, 2: share group); v3 flexible; v4 several keys at once (KIP-699); v6 share
-groups, which are not supported. Requires DESCRIBE on each group or transactional id.
+groups, whose keys are `group:topic id:partition`. Requires DESCRIBE on each group or transactional id, and for share
+groups CLUSTER_ACTION on the cluster.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from raylog.broker.share.member_requests import check_enabled
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_BROKER_ID, BrokerId
 from raylog.groupcoord.shards import OFFSETS_TOPIC
 from raylog.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from raylog.security.acl import Operation, Resource
+from raylog.security.acl import CLUSTER, Operation, Resource
+from raylog.sharecoord.records import parse_key
+from raylog.sharecoord.shards import SHARE_STATE_TOPIC
 from raylog.txncoord.shards import TRANSACTION_TOPIC
 
 if TYPE_CHECKING:
     from raylog.broker.services import BrokerServices
     from raylog.transport.exchange import Exchange
 
+SHARE = 2
+FIRST_VERSION_WITH_SHARE = 6
 _KINDS = {0: (OFFSETS_TOPIC, Resource.group), 1: (TRANSACTION_TOPIC, Resource.transactional_id)}
 """By key type: the topic that stores them, and the resource of the ACL check."""
 
@@ -35,10 +41,17 @@ def handle(broker: BrokerServices, exchange: Exchange, request: FindCoordinatorR
 
 def _find(broker: BrokerServices, exchange: Exchange, key: str, key_type: int) -> Coordinator:
     try:
-        if key_type not in _KINDS:
+        if key_type == SHARE:
+            broker.authorization.check(exchange, Operation.CLUSTER_ACTION, CLUSTER)
+            if exchange.api_version < FIRST_VERSION_WITH_SHARE or parse_key(key) is None:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"{key!r} is not the key of a share-partition.")
+            check_enabled(broker)
+            topic = SHARE_STATE_TOPIC
+        elif key_type in _KINDS:
+            topic, resource = _KINDS[key_type]
+            broker.authorization.check(exchange, Operation.DESCRIBE, resource(key))
+        else:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Key type {key_type} is not supported.")
-        topic, resource = _KINDS[key_type]
-        broker.authorization.check(exchange, Operation.DESCRIBE, resource(key))
         coordinator, host, port = _leader_of(broker, exchange, topic, key)
     except KafkaError as error:
         return Coordinator(

@@ -9,6 +9,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from raylog.config.consumer_groups import CLASSIC, CONSUMER
+from raylog.config.share_groups import SHARE
 from raylog.core.errors import KafkaError
 from raylog.groupcoord.classic.group import GroupState
 from raylog.protocol.codec import EncodedElements
@@ -59,6 +60,9 @@ def _listed(shard: GroupShard, group_id: str) -> ListedGroup:
         return ListedGroup(
             group_id=group_id, protocol_type=CONSUMER, group_state=consumer_group.state, group_type=CONSUMER
         )
+    share_group = shard.share.groups.get(group_id)
+    if share_group is not None:
+        return ListedGroup(group_id=group_id, protocol_type=SHARE, group_state=share_group.state, group_type=SHARE)
     group = shard.classic.groups.get(group_id)
     if group is None:  # it has committed offsets, but never had a member
         return ListedGroup(group_id=group_id, group_state=GroupState.EMPTY.value, group_type=CLASSIC)

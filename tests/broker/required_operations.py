@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from raylog.core.errors import ErrorCode
 from raylog.protocol import registry
@@ -38,6 +39,8 @@ from raylog.protocol.messages.create_topics import CreatableTopic, CreateTopicsR
 from raylog.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from raylog.protocol.messages.delete_groups import DeleteGroupsRequest
 from raylog.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from raylog.protocol.messages.delete_share_group_state import DeleteShareGroupStateRequest, DeleteStateData
+from raylog.protocol.messages.delete_share_group_state import PartitionData as DeletedPartition
 from raylog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from raylog.protocol.messages.describe_acls import DescribeAclsRequest
 from raylog.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
@@ -60,6 +63,11 @@ from raylog.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from raylog.protocol.messages.init_producer_id import InitProducerIdRequest
+from raylog.protocol.messages.initialize_share_group_state import (
+    InitializeShareGroupStateRequest,
+    InitializeStateData,
+)
+from raylog.protocol.messages.initialize_share_group_state import PartitionData as InitializedPartition
 from raylog.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from raylog.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from raylog.protocol.messages.list_config_resources import ListConfigResourcesRequest
@@ -86,6 +94,17 @@ from raylog.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from raylog.protocol.messages.read_share_group_state import PartitionData as ReadPartition
+from raylog.protocol.messages.read_share_group_state import ReadShareGroupStateRequest, ReadStateData
+from raylog.protocol.messages.read_share_group_state_summary import PartitionData as SummarizedPartition
+from raylog.protocol.messages.read_share_group_state_summary import (
+    ReadShareGroupStateSummaryRequest,
+    ReadStateSummaryData,
+)
+from raylog.protocol.messages.share_acknowledge import ShareAcknowledgeRequest
+from raylog.protocol.messages.share_fetch import ShareFetchRequest
+from raylog.protocol.messages.share_group_describe import ShareGroupDescribeRequest
+from raylog.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from raylog.protocol.messages.sync_group import SyncGroupRequest
 from raylog.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -94,6 +113,8 @@ from raylog.protocol.messages.txn_offset_commit import (
 )
 from raylog.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from raylog.protocol.messages.update_features import UpdateFeaturesRequest
+from raylog.protocol.messages.write_share_group_state import PartitionData as WrittenPartition
+from raylog.protocol.messages.write_share_group_state import WriteShareGroupStateRequest, WriteStateData
 from raylog.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -210,6 +231,10 @@ class Required:
         return [self.operation, *(operation for operation, of in self.other_ways if of == resource)]
 
 
+def share_heartbeat(group: str, topic: str) -> ShareGroupHeartbeatRequest:
+    return ShareGroupHeartbeatRequest(group_id=group, member_id="m", member_epoch=0, subscribed_topic_names=(topic,))
+
+
 def topic_right(operation: Operation, request: Callable[[str], Message], **more: Any) -> Required:
     return Required(request, operation, TOPIC, ErrorCode.TOPIC_AUTHORIZATION_FAILED, **more)
 
@@ -231,6 +256,12 @@ def user_right(operation: Operation, request: Callable[[str], Message], **more: 
 
 def cluster_right(operation: Operation, request: Message, **more: Any) -> Required:
     return Required(of_cluster(request), operation, lambda _: CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, **more)
+
+
+def share_state_right(request: type[Any], topic: type[Any], partition: type[Any]) -> Required:
+    """Of a request to the share coordinator, which nodes of the cluster send."""
+    topics = (topic(topic_id=UUID(int=9), partitions=(partition(),)),)
+    return cluster_right(Operation.CLUSTER_ACTION, request(group_id="g", topics=topics))
 
 
 ACL = AclCreation(
@@ -285,6 +316,30 @@ ASKED: dict[int, list[Required]] = {
     ],
     registry.CONSUMER_GROUP_DESCRIBE: [
         group_right(DESCRIBE, lambda name: ConsumerGroupDescribeRequest(group_ids=(name,)))
+    ],
+    registry.SHARE_GROUP_HEARTBEAT: [
+        topic_right(DESCRIBE, lambda name: share_heartbeat("g", name), version=1, beside=((READ, GROUP("g")),)),
+        group_right(READ, lambda name: share_heartbeat(name, "t"), version=1, beside=((DESCRIBE, TOPIC("t")),)),
+    ],
+    registry.SHARE_GROUP_DESCRIBE: [
+        group_right(DESCRIBE, lambda name: ShareGroupDescribeRequest(group_ids=(name,)), version=1)
+    ],
+    registry.SHARE_FETCH: [group_right(READ, lambda name: ShareFetchRequest(group_id=name, member_id="m"), version=1)],
+    registry.SHARE_ACKNOWLEDGE: [
+        group_right(READ, lambda name: ShareAcknowledgeRequest(group_id=name, member_id="m"), version=1)
+    ],
+    registry.INITIALIZE_SHARE_GROUP_STATE: [
+        share_state_right(InitializeShareGroupStateRequest, InitializeStateData, InitializedPartition)
+    ],
+    registry.READ_SHARE_GROUP_STATE: [share_state_right(ReadShareGroupStateRequest, ReadStateData, ReadPartition)],
+    registry.WRITE_SHARE_GROUP_STATE: [
+        share_state_right(WriteShareGroupStateRequest, WriteStateData, WrittenPartition)
+    ],
+    registry.DELETE_SHARE_GROUP_STATE: [
+        share_state_right(DeleteShareGroupStateRequest, DeleteStateData, DeletedPartition)
+    ],
+    registry.READ_SHARE_GROUP_STATE_SUMMARY: [
+        share_state_right(ReadShareGroupStateSummaryRequest, ReadStateSummaryData, SummarizedPartition)
     ],
     registry.CREATE_TOPICS: [
         topic_right(

@@ -55,7 +55,9 @@ def described(broker: DirectBroker, group: str = "g") -> Any:
 
 
 def values(broker: DirectBroker, group: str = "g") -> dict[str, tuple[str, int]]:
-    return {each.name: (each.value, each.config_source) for each in described(broker, group).configs}
+    """Of the keys of the consumer protocol."""
+    configs = described(broker, group).configs
+    return {each.name: (each.value, each.config_source) for each in configs if each.name in (SESSION, HEARTBEAT)}
 
 
 def listed(broker: DirectBroker) -> set[str]:
@@ -111,7 +113,12 @@ def test_only_validated(broker: DirectBroker) -> None:
         ({"heartbeat": "15001"}, f"{HEARTBEAT}='15001': must be at most group.consumer.max.heartbeat.interval.ms"),
         ({"session": "soon"}, "soon"),
         ({"session": "9" * 5000}, SESSION),
-        ({"share.session.timeout.ms": "45000"}, "share.session.timeout.ms"),
+        ({"share.session.timeout.ms": "60001"}, "must be at most group.share.max.session.timeout.ms"),
+        ({"share.record.lock.duration.ms": "14999"}, "must be at least group.share.min.record.lock.duration.ms"),
+        ({"share.auto.offset.reset": "by_duration:-PT1H"}, "share.auto.offset.reset"),
+        ({"share.auto.offset.reset": "none"}, "share.auto.offset.reset"),
+        ({"share.isolation.level": "serializable"}, "share.isolation.level"),
+        ({"streams.session.timeout.ms": "45000"}, "streams.session.timeout.ms"),
         ({"retention.ms": "1"}, "retention.ms"),
     ],
 )

@@ -46,6 +46,7 @@ def test_every_broker_shows_the_raised_level(cluster: DirectCluster, version: in
         assert shown.finalized_features == (
             FinalizedFeatureKey(name=METADATA_FEATURE, max_version_level=LATEST_LEVEL, min_version_level=LATEST_LEVEL),
             FinalizedFeatureKey(name="group.version", max_version_level=1, min_version_level=1),
+            FinalizedFeatureKey(name="share.version", max_version_level=1, min_version_level=1),
         )
 
 

@@ -16,6 +16,7 @@ from raylog.cli.arguments import refuse_passwords
 from raylog.config import table
 from raylog.config.client import CLIENT_CONFIG
 from raylog.config.consumer import CONSUMER_CONFIG
+from raylog.config.group_resource import GROUP_CONFIG
 from raylog.config.log import LOG_RETENTION_BYTES
 from raylog.config.membership import BROKER_RACK
 from raylog.config.network import LISTENERS, MAX_CONNECTIONS, connection_limits
@@ -32,7 +33,7 @@ OF_OTHERS = ("topic", "client", "client_network", "producer", "consumer")
 """Subjects whose keys may have the names of brokers' keys."""
 ROOT = Path(__file__).resolve().parent.parent.parent
 SUBJECTS = sorted(path.stem for path in (ROOT / "config").glob("*.py") if path.stem not in ("__init__", "table"))
-SCHEMAS = (BROKER_CONFIG, TOPIC_CONFIG, CLIENT_CONFIG, PRODUCER_CONFIG, CONSUMER_CONFIG)
+SCHEMAS = (BROKER_CONFIG, TOPIC_CONFIG, GROUP_CONFIG, CLIENT_CONFIG, PRODUCER_CONFIG, CONSUMER_CONFIG)
 
 
 def error(given: Mapping[str, Any]) -> str:
@@ -256,6 +257,12 @@ CHECKED_ONLY = {
     "group.consumer.max.session.timeout.ms",
     "group.consumer.min.heartbeat.interval.ms",
     "group.consumer.max.heartbeat.interval.ms",
+    "group.share.min.session.timeout.ms",
+    "group.share.max.session.timeout.ms",
+    "group.share.min.heartbeat.interval.ms",
+    "group.share.max.heartbeat.interval.ms",
+    "group.share.min.record.lock.duration.ms",
+    "group.share.max.record.lock.duration.ms",
     "group.consumer.migration.policy",  # there is one policy
 }
 NOT_READ = READ_AS_ANOTHER_KEY | BY_OTHER_MEANS | CHECKED_ONLY

@@ -69,6 +69,15 @@ def test_the_version_ranges_are_those_that_stock_clients_need() -> None:
         "ConsumerGroupHeartbeat": (0, 1),
         "ConsumerGroupDescribe": (0, 1),
         "DescribeTopicPartitions": (0, 0),
+        "ShareGroupHeartbeat": (1, 1),
+        "ShareGroupDescribe": (1, 1),
+        "ShareFetch": (1, 2),
+        "ShareAcknowledge": (1, 2),
+        "InitializeShareGroupState": (0, 0),
+        "ReadShareGroupState": (0, 0),
+        "WriteShareGroupState": (0, 1),
+        "DeleteShareGroupState": (0, 0),
+        "ReadShareGroupStateSummary": (0, 1),
     }
     assert {spec.key: spec.lowest for spec in APIS if spec.lowest != spec.advertised_from} == {PRODUCE: 3}
 
@@ -82,7 +91,7 @@ def test_every_row_agrees_with_its_messages() -> None:
 
 def test_rows_are_found_by_key() -> None:
     assert [api_for(spec.key) for spec in APIS] == list(APIS)
-    assert api_for(76) is api_for(-1) is api_for(9999) is None
+    assert api_for(93) is api_for(-1) is api_for(9999) is None
     spec = api_for(API_VERSIONS)
     assert spec is not None
     assert [spec.serves(version) for version in (-1, 0, 4, 5)] == [False, True, True, False]

@@ -1,0 +1,1 @@
+"""Groups whose members share the records of partitions (KIP-932)."""

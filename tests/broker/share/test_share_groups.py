@@ -1,0 +1,323 @@
+"""Share groups over the wire: sessions, acknowledgements, locks, restarts, transactions, and what cannot be."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from raylog.core.errors import ErrorCode
+from raylog.core.ids import TopicPartition
+from raylog.metadata.levels import SHARE_GROUPS_LEVEL
+from raylog.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from raylog.protocol.messages.delete_groups import DeleteGroupsRequest
+from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
+from raylog.protocol.messages.list_groups import ListGroupsRequest
+from raylog.protocol.messages.share_fetch import ShareFetchRequest
+from raylog.protocol.messages.share_group_describe import ShareGroupDescribeRequest
+from raylog.sharecoord.records import SharePartitionKey
+from tests.broker.share.members import ACCEPT, GAP, REJECT, RELEASE, RENEW, ShareMember, configure, started
+from tests.support.direct_broker import DirectBroker
+from tests.support.transactional_client import TransactionalClient
+
+HUGE = (1 << 63) - 1
+
+
+@pytest.fixture
+def broker() -> DirectBroker:
+    return started()
+
+
+@pytest.fixture
+def member(broker: DirectBroker) -> ShareMember:
+    """It has joined, and has a session with partition 0, which is empty."""
+    made = ShareMember(broker)
+    made.join()
+    assert made.acquired(0) == {}
+    broker.settle()
+    return made
+
+
+def another(broker: DirectBroker, name: str = "n") -> ShareMember:
+    made = ShareMember(broker, name)
+    made.join()
+    return made
+
+
+def described(broker: DirectBroker, group: str = "g") -> Any:
+    return broker.call(ShareGroupDescribeRequest(group_ids=(group,)), version=1).groups[0]
+
+
+def state(broker: DirectBroker, number: int = 0) -> tuple[int, list[tuple[int, int, int, int]]]:
+    """Start offset and batches as the share coordinator has stored them."""
+    key = SharePartitionKey("g", broker.broker.image.topics["t"].topic_id, number)
+    shard = broker.broker.share_states.of(key, broker.now())
+    snapshot = shard.states.states[key].snapshot
+    return snapshot.start_offset, [(*batch,) for batch in snapshot.batches]
+
+
+def produce(broker: DirectBroker, count: int = 3, **more: Any) -> None:
+    broker.produce([b"x"] * count, **more)
+
+
+class TestDelivery:
+    def test_records_are_acquired_by_one_member_at_a_time(self, broker: DirectBroker, member: ShareMember) -> None:
+        produce(broker)
+        other = another(broker)
+        assert other.acquired(0, 1) == {0: [(0, 2, 1)]}
+        assert member.acquired() == {}
+        produce(broker)
+        assert member.acquired() == {0: [(3, 5, 1)]}
+
+    def test_what_is_acknowledged_is_stored(self, broker: DirectBroker, member: ShareMember) -> None:
+        produce(broker, 6)
+        assert member.acquired() == {0: [(0, 5, 1)]}
+        types = [ACCEPT, RELEASE, REJECT, GAP]
+        assert member.acknowledge(0, (0, 3, types)) == ErrorCode.NONE
+        assert state(broker) == (0, [(0, 0, 2, 1), (1, 1, 0, 1), (2, 3, 4, 1)])
+        assert member.acquired() == {0: [(1, 1, 2)]}
+        assert (
+            member.acquired(
+                acks={
+                    0: [
+                        (4, 5, [ACCEPT]),
+                    ]
+                }
+            )
+            == {}
+        )
+        assert member.acquired(acks={0: [(1, 1, [ACCEPT])]}) == {}
+        broker.restart()
+        again = another(broker)
+        assert again.acquired(0) == {}
+        produce(broker, 1)
+        assert again.acquired() == {0: [(6, 6, 1)]}
+
+    def test_a_record_is_archived_at_the_delivery_limit(self, broker: DirectBroker, member: ShareMember) -> None:
+        produce(broker, 1)
+        for delivery in range(1, 6):
+            assert member.acquired() == {0: [(0, 0, delivery)]}
+            assert member.acknowledge(0, (0, 0, [RELEASE])) == ErrorCode.NONE
+        assert member.acquired() == {}
+
+    def test_counts_survive_a_restart(self, broker: DirectBroker, member: ShareMember) -> None:
+        produce(broker, 1)
+        assert member.acquired() == {0: [(0, 0, 1)]}
+        assert member.acknowledge(0, (0, 0, [RELEASE])) == ErrorCode.NONE
+        broker.restart(clean=False)
+        assert another(broker).acquired(0) == {0: [(0, 0, 2)]}
+
+    def test_a_lock_times_out_unless_it_is_renewed(self, broker: DirectBroker, member: ShareMember) -> None:
+        produce(broker, 2)
+        assert member.acquired() == {0: [(0, 1, 1)]}
+        broker.pass_time(20_000)
+        assert member.acknowledge(0, (1, 1, [RENEW]), is_renew_ack=True) == ErrorCode.NONE
+        broker.pass_time(15_000)
+        assert another(broker).acquired(0) == {0: [(0, 0, 2)]}
+        assert member.acknowledge(0, (0, 0, [ACCEPT])) == ErrorCode.INVALID_RECORD_STATE
+        assert member.acknowledge(0, (1, 1, [ACCEPT])) == ErrorCode.NONE
+        assert state(broker) == (0, [(0, 0, 0, 1), (1, 1, 2, 1)])
+
+    def test_a_lost_member_and_one_that_leaves(self, broker: DirectBroker, member: ShareMember) -> None:
+        produce(broker, 1)
+        assert member.acquired() == {0: [(0, 0, 1)]}
+        member.vanish()
+        other = another(broker)
+        assert other.acquired(0) == {0: [(0, 0, 2)]}, "that delivery may have broken the member"
+        assert other.acknowledge(0, epoch=-1) == ErrorCode.NONE
+        assert len(broker.broker.share_partitions) == len(broker.broker.share_sessions) == 0
+        assert another(broker, "o").acquired(0) == {0: [(0, 0, 2)]}, "an orderly member has not processed it"
+
+    def test_record_limits(self, broker: DirectBroker, member: ShareMember) -> None:
+        for _ in range(3):
+            produce(broker, 4)
+        assert member.acquired(max_records=5, share_acquire_mode=1) == {0: [(0, 4, 1)]}
+        assert member.acquired(max_records=1) == {0: [(5, 7, 1)]}
+        response = member.fetch(max_records=1, share_acquire_mode=1)
+        (data,) = response.responses[0].partitions
+        assert [(each.first_offset, each.last_offset) for each in data.acquired_records] == [(8, 8)]
+        assert data.records[7] == 8, "the records begin with the batch that was acquired"
+
+    def test_aborted_records_are_not_delivered_to_a_group_that_reads_committed_ones(
+        self, broker: DirectBroker, member: ShareMember
+    ) -> None:
+        configure(broker, "g", **{"share.isolation.level": "read_committed"})
+        client = TransactionalClient(broker.cluster)
+        assert client.init() == ErrorCode.NONE
+        client.write(TopicPartition("t", 0), b"a", b"b")
+        produce(broker, 1)
+        assert member.acquired() == {}, "the transaction is open"
+        assert client.end(committed=False) == ErrorCode.NONE
+        broker.pass_time(200)
+        produce(broker, 1)
+        assert member.acquired() == {0: [(2, 2, 1), (4, 4, 1)]}
+        assert member.acknowledge(0, (2, 4, [ACCEPT, GAP, ACCEPT])) == ErrorCode.INVALID_RECORD_STATE
+        assert member.acknowledge(0, (2, 2, [ACCEPT]), (4, 4, [ACCEPT])) == ErrorCode.NONE
+
+    def test_a_fetch_waits_for_records_and_for_released_ones(self, broker: DirectBroker, member: ShareMember) -> None:
+        produce(broker, 1)
+        other = another(broker)
+        assert other.acquired(0) == {0: [(0, 0, 1)]}
+        member.session_epoch += 1
+        request = ShareFetchRequest(
+            group_id="g", member_id="m", share_session_epoch=1, max_wait_ms=5000, min_bytes=1, max_records=9
+        )
+        sent = broker.send(request, version=2, connection=member.connection)
+        broker.settle()
+        assert other.acknowledge(0, (0, 0, [RELEASE])) == ErrorCode.NONE
+        response = broker.answer(sent, connection=member.connection)
+        assert response.responses[0].partitions[0].acquired_records[0].delivery_count == 2
+
+    def test_latest_is_where_the_group_began(self, broker: DirectBroker) -> None:
+        configure(broker, "g", **{"share.auto.offset.reset": "latest"})
+        produce(broker, 3)
+        member = ShareMember(broker)
+        member.join()
+        assert member.acquired(0) == {}
+        produce(broker, 1)
+        member.vanish()
+        broker.restart()
+        assert another(broker).acquired(0) == {0: [(3, 3, 1)]}, "the record came after the group"
+
+
+class TestSessions:
+    def test_epochs(self, broker: DirectBroker, member: ShareMember) -> None:
+        member.session_epoch = 5
+        assert member.fetch().error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
+        assert ShareMember(broker, "other").acknowledge(0, epoch=3) == ErrorCode.SHARE_SESSION_NOT_FOUND
+        assert member.acknowledge(0, epoch=0) == ErrorCode.INVALID_SHARE_SESSION_EPOCH
+        member.session_epoch = -1
+        assert member.fetch(acks={0: [(0, 0, [ACCEPT])]}).error_code == ErrorCode.INVALID_REQUEST
+        member.session_epoch = -1
+        assert member.fetch(0).error_code == ErrorCode.NONE
+
+    def test_there_is_a_limit(self) -> None:
+        broker = started(**{"group.share.max.share.sessions": 2})
+        members = [ShareMember(broker, name) for name in "abc"]
+        codes = [each.fetch().error_code for each in members]
+        assert codes == [ErrorCode.NONE, ErrorCode.NONE, ErrorCode.SHARE_SESSION_LIMIT_REACHED]
+        members[0].vanish()
+        members[2].session_epoch = -1
+        assert members[2].fetch().error_code == ErrorCode.NONE
+
+    def test_a_thousand(self, broker: DirectBroker, member: ShareMember) -> None:
+        produce(broker, 1)
+        for number in range(1000):
+            ShareMember(broker, f"m{number}").fetch(0)
+        assert len(broker.broker.share_sessions) == 1001
+        assert len(broker.broker.share_partitions) == 1
+
+
+class TestHostileAcknowledgements:
+    @pytest.mark.parametrize(
+        "batches",
+        [
+            [(0, 1, [])],
+            [(0, 1, [ACCEPT] * 3)],
+            [(1, 0, [ACCEPT])],
+            [(-1, 0, [ACCEPT])],
+            [(0, 1, [ACCEPT]), (1, 2, [ACCEPT])],
+            [(2, 2, [ACCEPT]), (0, 0, [ACCEPT])],
+            [(0, 0, [5])],
+            [(0, 0, [-1])],
+            [(0, 0, [RENEW])],
+            [(0, HUGE, [ACCEPT])],
+            [(0, HUGE - 1, [REJECT])],
+        ],
+    )
+    def test_they_are_refused(self, broker: DirectBroker, member: ShareMember, batches: Any) -> None:
+        produce(broker, 3)
+        assert member.acquired() == {0: [(0, 2, 1)]}
+        assert member.acknowledge(0, *batches) == ErrorCode.INVALID_REQUEST
+        assert member.acknowledge(0, (0, 2, [ACCEPT])) == ErrorCode.NONE
+
+    @pytest.mark.parametrize("offset", [3, 1000, HUGE])
+    def test_offsets_that_were_not_acquired(self, broker: DirectBroker, member: ShareMember, offset: int) -> None:
+        produce(broker, 3)
+        assert member.acquired() == {0: [(0, 2, 1)]}
+        assert member.acknowledge(0, (0, 0, [ACCEPT]), (offset, offset, [ACCEPT])) == ErrorCode.INVALID_RECORD_STATE
+        assert member.acknowledge(0, (0, 2, [ACCEPT])) == ErrorCode.NONE
+
+    def test_limits_of_a_fetch(self, broker: DirectBroker, member: ShareMember) -> None:
+        produce(broker, 3)
+        for more in ({"max_records": 0}, {"max_records": -1}, {"max_bytes": 0}, {"max_bytes": -5}):
+            assert member.acquired(**more) == {}
+        assert member.fetch(share_acquire_mode=7).error_code == ErrorCode.INVALID_REQUEST
+        member.session_epoch -= 1
+        assert member.acquired(max_wait_ms=-1, min_bytes=-1, batch_size=-1) == {0: [(0, 2, 1)]}
+
+    def test_unknown_topics_and_partitions(self, broker: DirectBroker, member: ShareMember) -> None:
+        response = member.fetch(-1, 7, (1 << 31) - 1)
+        codes = {each.partition_index: each.error_code for each in response.responses[0].partitions}
+        assert set(codes.values()) == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+class TestGroups:
+    def test_description_and_lists(self, broker: DirectBroker, member: ShareMember) -> None:
+        member.beat()
+        shown = described(broker)
+        assert (shown.group_state, shown.assignor_name) == ("Stable", "simple")
+        (one,) = shown.members
+        assert one.assignment.topic_partitions[0].partitions == (0, 1)
+        (listed,) = broker.call(ListGroupsRequest(types_filter=("share",)), version=5).groups
+        assert (listed.group_id, listed.group_type, listed.protocol_type) == ("g", "share", "share")
+        assert described(broker, "other").error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+    def test_a_group_is_deleted_with_its_state(self, broker: DirectBroker, member: ShareMember) -> None:
+        produce(broker, 1)
+        assert member.acquired() == {0: [(0, 0, 1)]}
+        assert member.acknowledge(0, (0, 0, [ACCEPT])) == ErrorCode.NONE
+        delete = DeleteGroupsRequest(groups_names=("g", "other"))
+        results = broker.call(delete).results
+        assert [each.error_code for each in results] == [ErrorCode.NON_EMPTY_GROUP, ErrorCode.GROUP_ID_NOT_FOUND]
+        assert member.acknowledge(0, epoch=-1) == ErrorCode.NONE
+        member.beat(member_epoch=-1)
+        assert broker.call(delete).results[0].error_code == ErrorCode.NONE
+        broker.restart()
+        assert described(broker).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        assert another(broker).acquired(0) == {0: [(0, 0, 1)]}, "the new group begins anew"
+
+    def test_kinds_of_groups_do_not_mix(self, broker: DirectBroker, member: ShareMember) -> None:
+        def consumer(group: str) -> ErrorCode:
+            request = ConsumerGroupHeartbeatRequest(
+                group_id=group,
+                member_id="c",
+                member_epoch=0,
+                rebalance_timeout_ms=1000,
+                subscribed_topic_names=("t",),
+                topic_partitions=(),
+            )
+            code: ErrorCode = broker.call(request, version=1).error_code
+            return code
+
+        assert consumer("g") == ErrorCode.GROUP_ID_NOT_FOUND
+        assert consumer("c") == ErrorCode.NONE
+        assert ShareMember(broker, "s", group="c").beat().error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+    def test_a_member_without_heartbeats_is_removed(self, broker: DirectBroker, member: ShareMember) -> None:
+        broker.pass_time(50_000)
+        assert described(broker).group_state == "Empty"
+        assert member.beat().error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+    def test_they_are_refused_below_their_level(self, broker: DirectBroker, member: ShareMember) -> None:
+        broker.broker.image.metadata_level = SHARE_GROUPS_LEVEL - 1
+        codes = [member.beat().error_code, member.fetch().error_code, member.acknowledge(0, epoch=-1)]
+        assert codes == [ErrorCode.UNSUPPORTED_VERSION] * 3
+
+    def test_the_coordinator_of_a_share_partition(self, broker: DirectBroker, member: ShareMember) -> None:
+        good = SharePartitionKey("a:b", UUID(int=5), 3).text
+        keys = (good, "g", "g:t:0", "", f"g:{'A' * 22}:-1", f"{good}9999999999999999")
+        request = FindCoordinatorRequest(key_type=2, coordinator_keys=keys)
+        found = broker.call(request, version=6).coordinators
+        assert [each.error_code for each in found] == [ErrorCode.NONE] + [ErrorCode.INVALID_REQUEST] * 5
+
+    def test_a_deleted_topic_leaves_no_state(self, broker: DirectBroker, member: ShareMember) -> None:
+        key = SharePartitionKey("g", member.topic_id, 0)
+        states = broker.broker.share_states.of(key, broker.now()).states
+        assert key in states.states
+        broker.cluster.delete_topic("t")
+        broker.settle()
+        assert key not in states.states
+        member.beat()
+        assert member.assigned == {}

@@ -1,0 +1,38 @@
+"""__share_group_state does not grow without bound, and a coordinator loads the same state from what is left."""
+
+from __future__ import annotations
+
+from raylog.core.ids import TopicPartition
+from raylog.sharecoord.records import SharePartitionKey
+from tests.broker.share.members import ACCEPT, ShareMember, started
+
+STATE = TopicPartition("__share_group_state", 0)
+INTERVAL_MS = 300_000
+
+
+def test_redundant_records_are_deleted() -> None:
+    broker = started(
+        **{
+            "share.coordinator.state.topic.num.partitions": 1,
+            "share.coordinator.snapshot.update.records.per.snapshot": 10,
+        }
+    )
+    member = ShareMember(broker)
+    member.join()
+    assert member.acquired(0, 1) == {}
+    for number in range(200):
+        broker.produce([b"x"])
+        assert member.acquired() == {0: [(number, number, 1)]}
+        assert member.acknowledge(0, (number, number, [ACCEPT])) == 0
+    broker.pass_time(2 * INTERVAL_MS + 1000)
+    log = broker.broker.partitions[STATE].log
+    assert log.log_end_offset > 200
+    assert log.log_end_offset - log.log_start_offset < 30, "partition 1, which is not used, holds back the others"
+    broker.restart()
+    key = SharePartitionKey("g", member.topic_id, 0)
+    snapshot = broker.broker.share_states.of(key, broker.now()).states.states[key].snapshot
+    assert snapshot.start_offset >= 199
+    broker.produce([b"x"])
+    other = ShareMember(broker, "n")
+    other.join()
+    assert other.acquired(0) == {0: [(200, 200, 1)]}
