@@ -23,6 +23,7 @@ from raylog.cli import (
     consume,
     consumer_perf,
     delete_records,
+    doctor,
     dump_log,
     e2e_latency,
     elect,
@@ -52,6 +53,7 @@ from raylog.core.errors import KafkaError
 
 COMMANDS = (
     start,
+    doctor,
     status,
     topics,
     groups,
