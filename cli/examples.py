@@ -69,6 +69,7 @@ EXAMPLES: Final[Mapping[str, str]] = {
     "mirror start": "raylog mirror start --config mm2.properties",
     "mirror status": "raylog mirror status",
     "events": "raylog events --node broker-0",
+    "metrics": "raylog metrics --name shop --json",
     "features describe": "raylog features describe",
     "features upgrade": "raylog features upgrade --dry-run",
     "cluster-id": "raylog cluster-id",

@@ -5,7 +5,7 @@ As in Kafka every controller shows the metadata that it has; `activecontrollerco
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +13,7 @@ from raylog.controller.controller import Controller
 from raylog.core.ids import NO_BROKER_ID
 from raylog.core.metrics import PIECE_STEPS, Kind, Metric, Sample, counter, exposition, gauge
 from raylog.metadata.image import BrokerImage
+from raylog.metadata.node_roles import is_coordinator
 
 
 @dataclass(slots=True)
@@ -43,8 +44,8 @@ def scrape(controller: Controller) -> Iterator[str]:
     yield from exposition(CONTROLLER_METRICS, snapshot)
 
 
-def _brokers(of: Callable[[BrokerImage], bool]) -> Callable[[Snapshot], float]:
-    return lambda snapshot: sum(map(of, snapshot.controller.image.brokers.values()))
+def _is_active(broker: BrokerImage) -> bool:
+    return not broker.fenced and not is_coordinator(broker.registration.broker_id)
 
 
 def _quorum_state(snapshot: Snapshot) -> Iterator[Sample]:
@@ -59,13 +60,13 @@ CONTROLLER_METRICS: Final[tuple[Metric[Snapshot], ...]] = (
     ),
     gauge(
         "kafka_controller_kafkacontroller_activebrokercount",
-        "Registered brokers that are not fenced.",
-        _brokers(lambda broker: not broker.fenced),
+        "Registered brokers that are not fenced, without coordinator nodes.",
+        lambda snapshot: sum(map(_is_active, snapshot.controller.image.brokers.values())),
     ),
     gauge(
         "kafka_controller_kafkacontroller_fencedbrokercount",
-        "Registered brokers that are fenced: they are not running, or have lost the controller.",
-        _brokers(lambda broker: broker.fenced),
+        "Registered brokers and coordinator nodes that are fenced: not running, or without the controller.",
+        lambda snapshot: sum(broker.fenced for broker in snapshot.controller.image.brokers.values()),
     ),
     gauge(
         "kafka_controller_kafkacontroller_globaltopiccount",

@@ -26,7 +26,7 @@ class ConnectionCounts:
     """Failed authentications."""
     bytes_in: int = 0
     bytes_out: int = 0
-    """Responses that were handed to the socket."""
+    """Of responses."""
 
 
 def door_of(peer_host: str) -> str:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from raylog.security.principal import Client
     from raylog.transport.accepted_connection import AcceptedConnection
     from raylog.transport.advertised_features import AdvertisedFeatures
-    from raylog.transport.commits import CommitQueues, CommitSource
+    from raylog.transport.commits import CommitPoint, CommitQueues, CommitSource
     from raylog.transport.delayed import DelayedOperation, DelayedOperations
     from raylog.transport.throttling import RequestQuotas
 
@@ -195,7 +195,9 @@ class Exchange:
         if self.answered:
             raise InvariantViolation(f"{self.spec.name} has already been answered")
         self.answered = True
-        points = [point for source in self.sources if (point := source.commit_point()) is not None]
+        points: list[CommitPoint] = []
+        if self.sources:  # most requests have none
+            points = [point for source in self.sources if (point := source.commit_point()) is not None]
         if points:
             self.connection.release(self)
             wait_ms = self.node.commit_ms_max

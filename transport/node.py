@@ -479,6 +479,7 @@ class Node:
 
     def exchange_completed(self, exchange: Exchange) -> None:
         self.times.record(exchange, self.work_clock_ns())
+        exchange.connection.counts.bytes_out += exchange.output_bytes
         if exchange.throttle_ms > 0 and not exchange.cancelled:
             self._throttle(exchange.connection, self.now_ms + exchange.throttle_ms)
 
@@ -509,8 +510,6 @@ class Node:
         """The output of a connection, for its driver to write. Requests that waited for this get their turn later."""
         was_full = connection.output_is_full
         output = connection.take_output()
-        if output:
-            connection.counts.bytes_out += sum(map(len, output))
         if was_full and not connection.muted:
             self._wait_for_turn(connection)
         return output

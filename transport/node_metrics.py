@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final
 
 from raylog.core.metrics import STEP, Kind, Metric, Read, Sample, exposition, gauge, quantiles
 from raylog.transport.connection_counts import ConnectionCounts
 from raylog.transport.node import Node
-from raylog.transport.request_times import ApiTimes, Phases
+from raylog.transport.request_times import Seen, names_of
 
-_PHASES: Final[dict[str, tuple[str, Callable[[Phases], int]]]] = {
-    "totaltimems": ("from the arrival of the request to its response", lambda phases: phases.total),
-    "requestqueuetimems": ("until the request had the turn of its connection", lambda phases: phases.queue),
-    "localtimems": ("in the handler", lambda phases: phases.local),
-    "remotetimems": ("waiting for commits, data or other nodes", lambda phases: phases.remote),
-    "throttletimems": ("for which the client was muted because of a quota", lambda phases: phases.throttle),
+_PHASES: Final[dict[str, tuple[str, Callable[[Seen], int]]]] = {
+    "totaltimems": ("from the arrival of the request to its response", lambda seen: seen.total),
+    "requestqueuetimems": ("until the request had the turn of its connection", lambda seen: seen.queue),
+    "localtimems": ("in the handler", lambda seen: seen.local),
+    "remotetimems": ("waiting for commits, data or other nodes", lambda seen: seen.remote),
+    "throttletimems": ("for which the client was muted because of a quota", lambda seen: seen.throttle),
 }
 
 
@@ -25,7 +26,7 @@ def scrape(node: Node) -> Iterator[str]:
     yield from exposition(NODE_METRICS, node)
 
 
-def _phase(name: str, doc: str, of: Callable[[Phases], int]) -> list[Metric[Node]]:
+def _phase(name: str, doc: str, of: Callable[[Seen], int]) -> list[Metric[Node]]:
     def times(node: Node) -> Iterator[Sample | None]:
         for api, counts in node.times.durations_ms(of):
             yield STEP
@@ -36,28 +37,22 @@ def _phase(name: str, doc: str, of: Callable[[Phases], int]) -> list[Metric[Node
     shown = f"Milliseconds {doc}, of the requests of the last one to two minutes."
     return [
         Metric(full, Kind.GAUGE, ("request", "quantile"), shown, times),
-        Metric(f"{full}_count", Kind.COUNTER, ("request",), f"Requests in `{full}`, of all time.", _by_api(_requests)),
+        Metric(f"{full}_count", Kind.COUNTER, ("request",), f"Requests in `{full}`, of all time.", _by_api),
     ]
 
 
-def _requests(times: ApiTimes) -> int:
-    return times.requests
-
-
-def _by_api(value: Callable[[ApiTimes], int]) -> Read[Node]:
-    def read(node: Node) -> Iterator[Sample]:
-        sums: dict[str, int] = {}
-        for name, times in node.times.requests():
-            sums[name] = sums.get(name, 0) + value(times)
-        for name, total in sums.items():
-            yield Sample((name,), total)
-
-    return read
+def _by_api(node: Node) -> Iterator[Sample]:
+    found: Counter[str] = Counter()
+    for (api, _), count in node.times.requests().items():
+        for name in names_of(api):
+            found[name] += count
+    for name, total in found.items():
+        yield Sample((name,), total)
 
 
 def _by_version(node: Node) -> Iterator[Sample]:
-    for (name, version), times in list(node.times.by_api.items()):
-        yield Sample((name, str(version)), times.requests)
+    for (name, version), count in node.times.requests().items():
+        yield Sample((name, str(version)), count)
 
 
 def _waiting(node: Node) -> Iterator[Sample]:
@@ -95,20 +90,6 @@ NODE_METRICS: Final[tuple[Metric[Node], ...]] = (
         _by_version,
     ),
     Metric(
-        "raylog_request_bytes_total",
-        Kind.COUNTER,
-        ("request",),
-        "Bytes of requests that were answered, without the length prefix.",
-        _by_api(lambda times: times.bytes_in),
-    ),
-    Metric(
-        "raylog_response_bytes_total",
-        Kind.COUNTER,
-        ("request",),
-        "Bytes of responses.",
-        _by_api(lambda times: times.bytes_out),
-    ),
-    Metric(
         "kafka_server_delayedoperationpurgatory_purgatorysize",
         Kind.GAUGE,
         ("delayedOperation",),
@@ -140,9 +121,7 @@ NODE_METRICS: Final[tuple[Metric[Node], ...]] = (
         lambda counts: counts.unauthenticated,
     ),
     _connections("incoming_byte_total", Kind.COUNTER, "Bytes received.", lambda counts: counts.bytes_in),
-    _connections(
-        "outgoing_byte_total", Kind.COUNTER, "Bytes of responses handed to sockets.", lambda counts: counts.bytes_out
-    ),
+    _connections("outgoing_byte_total", Kind.COUNTER, "Bytes of responses.", lambda counts: counts.bytes_out),
     gauge(
         "raylog_unsent_bytes",
         "Bytes of responses that were handed to sockets and that peers have not read.",

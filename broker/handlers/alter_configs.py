@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from raylog.broker.handlers.alter_loggers import alter_loggers, concerns_loggers
 from raylog.broker.handlers.forwarded import envelope_of, forward
 from raylog.broker.listener_keys import check_listener_keys
 from raylog.config.table import BROKER_CONFIG
@@ -52,6 +53,9 @@ def handle(broker: BrokerServices, exchange: Exchange, request: AlterConfigsRequ
 
 
 def handle_incremental(broker: BrokerServices, exchange: Exchange, request: IncrementalAlterConfigsRequest) -> None:
+    if concerns_loggers(request):
+        exchange.answer(alter_loggers(broker, exchange, request))
+        return
     changes = [
         _Change(
             resource.resource_name,

@@ -1,4 +1,4 @@
-"""DescribeConfigs (key 32), v1-4: the configuration of topics, groups and this broker, with sources and synonyms.
+"""DescribeConfigs (key 32), v1-4: the configuration of topics, groups and this broker, and its loggers' levels.
 
 v1 sources and synonyms (KIP-226); v3 types and documentation (KIP-569); v4 flexible. Requires DESCRIBE_CONFIGS on the
 topic or the group, or on the cluster for brokers.
@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from raylog.broker.handlers.alter_loggers import check_broker_name
+from raylog.broker.loggers import levels
 from raylog.config.group_resource import group_configs
 from raylog.config.table import BROKER_CONFIG
 from raylog.core.config import ConfigKey, Configs, ConfigSchema, ConfigSource, Layer
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.metadata.config_resources import BROKER, GROUP, TOPIC, guarded
+from raylog.metadata.config_resources import BROKER, BROKER_LOGGER, GROUP, TOPIC, guarded
 from raylog.metadata.effective_configs import ALL_BROKERS
 from raylog.metadata.topic_names import check_topic_name
 from raylog.protocol.codec import EncodedElements
@@ -54,6 +56,8 @@ def _describe(
     try:
         resource_guard = guarded(resource.resource_type, resource.resource_name)
         broker.authorization.check(exchange, Operation.DESCRIBE_CONFIGS, resource_guard)
+        if resource.resource_type == BROKER_LOGGER:
+            return _describe_loggers(broker, resource)
         configs = _configs_of(broker, resource)
     except KafkaError as error:
         return DescribeConfigsResult(
@@ -70,6 +74,22 @@ def _describe(
             _describe_key(configs, key, request)
             for name, key in sorted(configs.keys().items())
             if not wanted or name in wanted  # no keys are all keys, as in Kafka
+        ),
+    )
+
+
+def _describe_loggers(broker: BrokerServices, resource: DescribeConfigsResource) -> DescribeConfigsResult:
+    check_broker_name(broker, resource.resource_name)
+    wanted = frozenset(resource.configuration_keys or ())
+    return DescribeConfigsResult(
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=tuple(
+            DescribeConfigsResourceResult(
+                name=name, value=level, config_source=ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG
+            )
+            for name, level in levels().items()
+            if not wanted or name in wanted
         ),
     )
 

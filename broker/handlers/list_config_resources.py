@@ -3,8 +3,7 @@
 v0 was ListClientMetricsResources and lists these only (KIP-1000); v1 lists the requested types, or all types if none
 is requested (KIP-1142). Requires DESCRIBE_CONFIGS on the cluster.
 
-Topics and brokers, and the groups for which something is set. Kafka's other types have no resources here: no client
-metrics, and no loggers that can be set over the wire.
+Topics, brokers and their loggers, and the groups for which something is set. There are no client metrics.
 """
 
 from __future__ import annotations
@@ -43,10 +42,10 @@ def handle(
 
 
 def _resources(broker: BrokerServices, exchange: Exchange, wanted: frozenset[int]) -> Iterator[ConfigResource]:
-    if BROKER in wanted:
-        for broker_id, *_ in broker.alive_on(exchange.connection.listener.name):
-            if not is_coordinator(broker_id):
-                yield ConfigResource(resource_name=str(broker_id), resource_type=BROKER)
+    for broker_id, *_ in broker.alive_on(exchange.connection.listener.name):
+        for kind in (BROKER, BROKER_LOGGER):
+            if kind in wanted and not is_coordinator(broker_id):
+                yield ConfigResource(resource_name=str(broker_id), resource_type=kind)
     if TOPIC in wanted:
         for topic in broker.image.topics:
             yield ConfigResource(resource_name=topic, resource_type=TOPIC)

@@ -268,7 +268,7 @@ ACL = AclCreation(
     resource_type=2, resource_name="x", principal="User:x", host="*", operation=READ, permission_type=Permission.ALLOW
 )
 ANY_ACL: dict[str, Any] = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
-TOPIC_CONFIGS, BROKER_CONFIGS, GROUP_CONFIGS = 2, 4, 32
+TOPIC_CONFIGS, BROKER_CONFIGS, LOGGER_CONFIGS, GROUP_CONFIGS = 2, 4, 8, 32
 ASKED: dict[int, list[Required]] = {
     registry.PRODUCE: [topic_right(WRITE, produce, version=12)],
     registry.FETCH: [topic_right(READ, fetch, version=12)],
@@ -427,6 +427,12 @@ ASKED: dict[int, list[Required]] = {
                 resources=(DescribeConfigsResource(resource_type=BROKER_CONFIGS, resource_name="0"),)
             ),
         ),
+        cluster_right(
+            DESCRIBE_CONFIGS,
+            DescribeConfigsRequest(
+                resources=(DescribeConfigsResource(resource_type=LOGGER_CONFIGS, resource_name="0"),)
+            ),
+        ),
     ],
     registry.ALTER_CONFIGS: [
         topic_right(
@@ -477,6 +483,12 @@ ASKED: dict[int, list[Required]] = {
             ALTER_CONFIGS,
             IncrementalAlterConfigsRequest(
                 resources=(AlterConfigsResource(resource_type=BROKER_CONFIGS, resource_name="", configs=()),)
+            ),
+        ),
+        cluster_right(
+            ALTER_CONFIGS,
+            IncrementalAlterConfigsRequest(
+                resources=(AlterConfigsResource(resource_type=LOGGER_CONFIGS, resource_name="0", configs=()),)
             ),
         ),
     ],

@@ -35,7 +35,8 @@ def listed(member: DirectMember, *kinds: int, version: int = 1) -> set[tuple[int
 
 def test_every_broker_returns_all_types_by_default(cluster: DirectCluster) -> None:
     for member in cluster.brokers:
-        assert listed(member) == {(BROKER, "0"), (BROKER, "1"), (TOPIC, "a"), (TOPIC, "b")}
+        brokers = {(kind, name) for kind in (BROKER, BROKER_LOGGER) for name in ("0", "1")}
+        assert listed(member) == {*brokers, (TOPIC, "a"), (TOPIC, "b")}
 
 
 def test_version_0_returns_client_metrics_only(cluster: DirectCluster) -> None:
@@ -46,7 +47,8 @@ def test_only_requested_types_are_returned(cluster: DirectCluster) -> None:
     member = cluster.brokers[0]
     assert listed(member, TOPIC) == {(TOPIC, "a"), (TOPIC, "b")}
     assert listed(member, BROKER, BROKER) == {(BROKER, "0"), (BROKER, "1")}
-    assert listed(member, BROKER_LOGGER, CLIENT_METRICS, GROUP) == set()
+    assert listed(member, BROKER_LOGGER) == {(BROKER_LOGGER, "0"), (BROKER_LOGGER, "1")}
+    assert listed(member, CLIENT_METRICS, GROUP) == set()
     assert listed(member, GROUP, TOPIC) == {(TOPIC, "a"), (TOPIC, "b")}
 
 

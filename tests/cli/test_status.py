@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from raylog.actors.broker import BrokerStatus
 from raylog.actors.cluster import ClusterStatus
 from raylog.actors.controller import ControllerStatus
+from raylog.cli.metrics import targets
 from raylog.cli.status import describe, table
+from raylog.core.errors import ConfigError
 from raylog.quotas.client_quotas import Identity
 from raylog.quotas.usage import Throttled
 
@@ -20,6 +26,8 @@ RUNNING = BrokerStatus(
     0, "127.0.0.1", 9092, 4711, "node-a", "running", "cluster-id", TOPICS, 15, "C", THROTTLED, OFFLINE, DAMAGED
 )
 ACTIVE = ControllerStatus(1000, 4712, active=True)
+SHOWN_BROKER = replace(RUNNING, metrics="127.0.0.1:9404")
+SHOWN_CONTROLLER = replace(ACTIVE, metrics="[::1]:9416")
 AWAY = ControllerStatus(1000, 0, active=False)
 RESTARTING = BrokerStatus(0, "", 0, 0, "", "restarting", "", {})
 
@@ -59,9 +67,10 @@ def test_a_running_cluster() -> None:
                 ],
                 "offline": OFFLINE,
                 "uncleanable": DAMAGED,
+                "metrics": None,
             },
         ],
-        "controllers": [{"id": 1000, "pid": 4712, "active": True}],
+        "controllers": [{"id": 1000, "pid": 4712, "active": True, "metrics": None}],
         "topics": {"a": {"partitions": 1}, "b": {"partitions": 2}},
     }
     assert table(describe("mine", ClusterStatus([RUNNING], [ACTIVE]))) == (
@@ -87,5 +96,24 @@ def test_a_restarting_broker() -> None:
     status = describe("mine", ClusterStatus([RESTARTING], [AWAY]))
     (broker,) = status["brokers"]
     assert (broker["id"], broker["port"], broker["pid"], broker["state"]) == (0, 0, 0, "restarting")
-    assert (status["controllers"], status["cluster_id"]) == ([{"id": 1000, "pid": 0, "active": False}], None)
+    assert (status["controllers"], status["cluster_id"]) == (
+        [{"id": 1000, "pid": 0, "active": False, "metrics": None}],
+        None,
+    )
     assert "restarting" in table(status)
+
+
+def test_metrics_are_listed_with_their_addresses() -> None:
+    shown = table(describe("mine", ClusterStatus([SHOWN_BROKER], [SHOWN_CONTROLLER])))
+    assert "NODE             METRICS\n" in shown
+    assert "broker 0         http://127.0.0.1:9404/metrics\n" in shown
+    assert "controller 1000  http://[::1]:9416/metrics" in shown
+
+
+def test_targets_for_prometheus_are_the_nodes_that_show_metrics() -> None:
+    assert targets("mine", ClusterStatus([SHOWN_BROKER, RESTARTING], [SHOWN_CONTROLLER, AWAY])) == [
+        {"targets": ["127.0.0.1:9404"], "labels": {"cluster": "mine", "node": "broker-0"}},
+        {"targets": ["[::1]:9416"], "labels": {"cluster": "mine", "node": "controller-1000"}},
+    ]
+    with pytest.raises(ConfigError, match=r"mine shows metrics: set raylog\.metrics\.address"):
+        targets("mine", ClusterStatus([RESTARTING], [AWAY]))
