@@ -100,6 +100,11 @@ class ProducerBatch:
         appended_ms = self.append_time_ms if self.append_time_ms >= 0 else timestamp_ms
         return RecordMetadata(self.tp.topic, self.tp.partition, offset, appended_ms)
 
+    def release(self) -> None:
+        """The records are not needed any more: a program that keeps its deliveries does not keep them."""
+        self.builder.release()
+        self.encoded = None
+
     def finish(self) -> None:
         """Done, and with it the batch of which it was the last part."""
         self.done = True
@@ -258,8 +263,7 @@ class RecordAccumulator:
             batch.parts.append((first, half))
             halves.append(half)
         batch.callbacks = []
-        batch.builder.release()
-        batch.encoded = None
+        batch.release()
         self.released(batch)
         self.used_bytes += sum(half.size_bytes - HEADER_SIZE for half in halves)
         queue = self.queues[batch.tp]

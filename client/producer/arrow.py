@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from raylog.client.producer.accumulator import ProducerBatch
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.protocol.records.batch import HEADER_SIZE
 from raylog.protocol.records.builder import BatchBuilder
 from raylog.protocol.records.compression import Buffer
 from raylog.protocol.records.record_encoding import append_columns
@@ -109,7 +108,7 @@ class TableAppender:
                 at = 0
                 while at < count:
                     builder, at = self._batch(rows, order, at, count, wall_ms)
-                    chosen = self._choose(len(builder.body)) if partition is None else partition
+                    chosen = self._choose(builder.size_bytes) if partition is None else partition
                     yield chosen, builder
 
     def _batch(self, rows: Rows, order: Buffer | None, start: int, end: int, wall_ms: int) -> tuple[BatchBuilder, int]:
@@ -129,10 +128,10 @@ class TableAppender:
             rows.headers,
             rows.timestamps,
             wall_ms,
-            self._batch_bytes - HEADER_SIZE,
+            self._batch_bytes,
         )
         builder.count = stopped - start
-        if len(builder.body) + HEADER_SIZE > self._record_bytes_max:
-            text = f"a row needs {len(builder.body) + HEADER_SIZE} bytes, more than {self._record_bytes_max}"
+        if len(builder.body) > self._record_bytes_max:
+            text = f"a row needs {len(builder.body)} bytes, more than {self._record_bytes_max}"
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"{text} (max.request.size or buffer.memory)")
         return builder, stopped

@@ -377,9 +377,11 @@ class Sender:
         batch.error = error
         batch.finish()
         self.completed.append(batch)
-        if error is not None:
-            self.statistics.records_failed += batch.builder.count
-        if error is not None and self.transactions is not None:
+        if error is None:
+            batch.release()
+            return
+        self.statistics.records_failed += batch.builder.count
+        if self.transactions is not None:
             self.transactions.batch_failed(error, sent=batch.base_sequence != NO_SEQUENCE)
 
     # --- transactions

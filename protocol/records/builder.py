@@ -38,8 +38,8 @@ class BatchBuilder:
     __slots__ = ("base_timestamp_ms", "body", "count", "max_timestamp_ms")
 
     def __init__(self) -> None:
-        self.body = bytearray()
-        """The encoded records."""
+        self.body = bytearray(HEADER_SIZE)
+        """Room for the header, and the encoded records."""
         self.count = 0
         self.base_timestamp_ms = 0
         self.max_timestamp_ms = 0
@@ -47,11 +47,11 @@ class BatchBuilder:
     @property
     def size_bytes(self) -> int:
         """Of the encoded records."""
-        return len(self.body)
+        return len(self.body) - HEADER_SIZE
 
     def release(self) -> None:
         """Drop the encoded records; their number stays."""
-        self.body = bytearray()
+        self.body = bytearray(HEADER_SIZE)
 
     def append(
         self,
@@ -81,10 +81,16 @@ class BatchBuilder:
         transactional: bool = False,
         control: bool = False,
     ) -> bytearray:
-        """The batch with its checksum. Raises ValueError without records."""
+        """The batch with its checksum. Raises ValueError without records.
+
+        Without compression it is the builder's own memory: valid until the next `append` or `build`.
+        """
         if not self.count:
             raise ValueError("a batch must contain at least one record")
-        payload = self.body if codec is Codec.NONE else compress(codec, self.body)
+        batch = self.body
+        if codec is not Codec.NONE:
+            with memoryview(self.body) as body:
+                batch = bytearray(HEADER_SIZE) + compress(codec, body[HEADER_SIZE:])
         attributes = codec.value
         if timestamp_type:
             attributes |= LOG_APPEND_TIME_BIT
@@ -92,24 +98,23 @@ class BatchBuilder:
             attributes |= TRANSACTIONAL_BIT
         if control:
             attributes |= CONTROL_BIT
-        batch = bytearray(
-            _HEADER.pack(
-                base_offset,
-                HEADER_SIZE - LOG_OVERHEAD + len(payload),
-                leader_epoch,
-                MAGIC,
-                0,
-                attributes,
-                self.count - 1,
-                self.base_timestamp_ms,
-                self.max_timestamp_ms,
-                producer_id,
-                producer_epoch,
-                base_sequence,
-                self.count,
-            )
+        _HEADER.pack_into(
+            batch,
+            0,
+            base_offset,
+            len(batch) - LOG_OVERHEAD,
+            leader_epoch,
+            MAGIC,
+            0,
+            attributes,
+            self.count - 1,
+            self.base_timestamp_ms,
+            self.max_timestamp_ms,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            self.count,
         )
-        batch += payload
         write_crc(batch, 0, len(batch))
         return batch
 

@@ -115,7 +115,7 @@ def test_files(served: Served, make: Make, face: Any) -> None:
     """They are read once the leader has answered a fetch, without further requests."""
     topic = served.new_topic(2)
     write(served, topic, b"0")
-    consumer = make(face, max_partition_fetch_bytes=500)
+    consumer = make(face, **served.settings(), max_partition_fetch_bytes=500)
     consumer.assign([(topic, 0), (topic, 1)])
     assert values(read(consumer, 1)) == [b"0"]
     until(lambda: len(consumer.files()) == 2, consumer)

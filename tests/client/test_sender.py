@@ -95,6 +95,25 @@ def test_one_batch_is_in_flight_until_the_partition_has_begun(monkeypatch: pytes
     assert len(asked) == 6
 
 
+def test_an_acknowledged_batch_keeps_no_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program may keep the deliveries of all records that it ever sent."""
+    core = made()
+    core.network.metadata.answered(shown([1]), NOW)
+    core.sender._set_identity(7, 0)
+    asked: list[Any] = []
+    monkeypatch.setattr(core.network, "ask", lambda *given, **options: asked.append(given[1:3]))
+    core.try_append(ProducerRecord("t", None, b"v" * 10_000, (), 0, 0), NOW)
+    core.sender.flushes += 1
+    core.network.run(NOW)
+    (batch,) = core.sender.unfinished
+    [(request, answered)] = asked
+    request(lambda key: 12)
+    result = ProducePartitionResponse(index=0, error_code=ErrorCode.NONE, base_offset=5)
+    answered(ProduceResponse(responses=[ProduceTopicResponse(name="t", partitions=[result])]), NOW)
+    assert (batch.metadata(0, 0).offset, batch.builder.count) == (5, 1)
+    assert (batch.builder.size_bytes, batch.encoded) == (0, None)
+
+
 def test_the_quick_way_takes_records_only_for_open_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     core = made(linger_ms="10", batch_size="300", buffer_memory="2000")
     core.network.metadata.answered(shown([1]), NOW)

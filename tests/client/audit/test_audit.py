@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import TopicPartition as Position
 
 from raylog.client.admin.admin_client import AdminClient
+from raylog.client.admin.partitions import OffsetSpec
 from raylog.client.audit.audit_topic import CheckedAudit, check_audit
 from raylog.client.audit.checking import Finding
 from raylog.client.audit.counting import CELLS_MAX
@@ -70,7 +71,12 @@ class Audit:
             pass
 
     def log(self, topic: str) -> None:
+        """Audit the log. Apache Kafka answers a commit before its records are visible to the check."""
         audit_log(topic, self.brokers, audit_topic=self.topic)
+        latest = {(self.topic, 0): OffsetSpec.LATEST}
+        with AdminClient(**self.target.settings()) as client:
+            while client.list_offsets(latest, read_committed=True) != client.list_offsets(latest):
+                pass
 
     def check(self, **options: Any) -> CheckedAudit:
         """As if an hour later."""

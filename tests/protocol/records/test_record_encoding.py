@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from raylog.protocol.records import record_encoding as encoding
 from raylog.protocol.records.arrow_encoding import column_of, int64_of
-from raylog.protocol.records.batch import parse_header
+from raylog.protocol.records.batch import HEADER_SIZE, parse_header, verify_crc
 from raylog.protocol.records.builder import BatchBuilder
+from raylog.protocol.records.compression import Codec
 from raylog.protocol.records.reader import read_records
 
 pytestmark = pytest.mark.skipif(encoding.compiled is None, reason="raylog was installed without a compiler")
@@ -86,6 +87,23 @@ def test_partitions(values: list[bytes | None], count: int) -> None:
     encoding.compiled.partitions_of(keys, len(values), count, found[0])
     encoding.partitions_of_in_python(keys, len(values), count, memoryview(found[1]))
     assert found[0] == found[1]
+
+
+def test_a_batch_is_built_again_under_another_sequence_number() -> None:
+    """In the memory of the builder; compressed batches have their own."""
+    builder = BatchBuilder()
+    builder.append(None, b"a" * 1000, 7)
+    first = builder.build(producer_id=1, producer_epoch=0, base_sequence=5)
+    assert parse_header(first, 0).base_sequence == 5
+    compressed = builder.build(codec=Codec.GZIP, producer_id=1, producer_epoch=0, base_sequence=6)
+    assert len(compressed) < len(first)
+    second = builder.build(producer_id=1, producer_epoch=1, base_sequence=0)
+    assert second is first
+    for batch in (second, compressed):
+        verify_crc(batch, 0, parse_header(batch, 0))
+        assert [record.value for record in read_records(batch, 0, parse_header(batch, 0))] == [b"a" * 1000]
+    builder.append(None, b"b", 8)
+    assert builder.size_bytes == len(builder.build()) - HEADER_SIZE
 
 
 def test_columns_become_records() -> None:
