@@ -28,10 +28,9 @@ from raylog.client.producer.delivery import OnDelivery, ProducerRecord, RecordMe
 from raylog.client.producer.interceptors import Interceptors, OutgoingRecord, ProducerInterceptor
 from raylog.client.producer.partitioners import Partition
 from raylog.client.producer.producer import call_callbacks
-from raylog.client.producer.serialization import Headers, Serializer, Serializers
+from raylog.client.producer.serialization import Headers, Serializer, Serializers, checked_headers
 from raylog.client.producer.transactions import Operation
 from raylog.config.producer import PRODUCER_CONFIG, producer_settings
-from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.protocol.records.copied import CopiedBatch
@@ -159,7 +158,7 @@ class AsyncProducer:
             partitioner=partitioner,
         )
         self._store = store_for(self._core.settings.large, value_store)
-        self._is_plain = key_serializer is value_serializer is None and not interceptors
+        self._takes_bytes = key_serializer is value_serializer is None
         self._waiters: list[asyncio.Future[None]] = []
         self._ends: dict[ProducerBatch, asyncio.Future[None]] = {}
         """Of the batches whose records are awaited."""
@@ -192,25 +191,13 @@ class AsyncProducer:
 
         Waits only for the topic's metadata and for memory, at most max.block.ms. Raises KafkaError as `Producer.send`.
         """
-        if (
-            self._is_plain
-            and partition is None
-            and not headers
-            and (value is None or type(value) is bytes)
-            and (key is None or type(key) is bytes)
-        ):
-            stamp = time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
-            batch = self._core.append_to_open(topic, value, key, stamp)
-            if batch is not None:
-                return AsyncDelivery(batch, batch.builder.count - 1, stamp, self._ends)
-        moment = now()
-        stamp = moment.wall_ms if timestamp_ms is None else timestamp_ms
+        stamp = time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
         interceptors = self._interceptors
         if interceptors is None:
-            return await self._send(topic, value, key, headers, partition, stamp, None, moment)
+            return await self._send(topic, value, key, headers, partition, stamp, None)
         record = interceptors.on_send(OutgoingRecord(topic, value, key, headers, partition, stamp))
         try:
-            return await self._send(*record, interceptors.before(record.topic, record.headers, None), moment)
+            return await self._send(*record, interceptors.before(record.topic, record.headers, None))
         except KafkaError as error:
             interceptors.on_acknowledgement(record.topic, record.headers, error, None)
             raise
@@ -224,8 +211,17 @@ class AsyncProducer:
         partition: int | None,
         stamp: int,
         on_delivery: OnDelivery | None,
-        moment: Now,
     ) -> AsyncDelivery:
+        headers = checked_headers(headers) if headers else ()
+        if (
+            self._takes_bytes
+            and partition is None
+            and (value is None or type(value) is bytes)
+            and (key is None or type(key) is bytes)
+        ):
+            batch = self._core.append_to_open(topic, value, key, stamp, headers, on_delivery)
+            if batch is not None:
+                return AsyncDelivery(batch, batch.builder.count - 1, stamp, self._ends)
         large = self._core.settings.large
         record, source = self._serializers.record(
             topic,
@@ -243,11 +239,11 @@ class AsyncProducer:
             ended = asyncio.Event()
             message_id = uuid4().hex.encode()
             return await self._send_message(OutgoingMessage(record, source, large, message_id, ended.set), ended)
-        return AsyncDelivery(*await self._append(record, moment), stamp, self._ends)
+        return AsyncDelivery(*await self._append(record), stamp, self._ends)
 
-    async def _append(self, record: ProducerRecord, moment: Now) -> tuple[ProducerBatch, int]:
+    async def _append(self, record: ProducerRecord) -> tuple[ProducerBatch, int]:
         """The batch that the record is in, and its number there."""
-        appended = self._core.try_append(record, moment)
+        appended = self._core.try_append(record, now())
         if appended is None:
             appended = await self._append_later(record)
         batch, fresh = appended
@@ -262,7 +258,7 @@ class AsyncProducer:
         begun = False
         try:
             for record in message.records():
-                batch, _ = await self._append(record, now())
+                batch, _ = await self._append(record)
                 message.partition = batch.tp.partition
                 begun = True
         except BaseException as error:

@@ -14,7 +14,7 @@ from raylog.client.errors import BufferExhaustedError, ClientClosedError
 from raylog.client.network_client import NetworkClient, Random
 from raylog.client.producer.accumulator import ProducerBatch, RecordAccumulator
 from raylog.client.producer.arrow import TableAppender
-from raylog.client.producer.delivery import RECORD_OVERHEAD_BYTES, ProducerRecord
+from raylog.client.producer.delivery import RECORD_OVERHEAD_BYTES, OnDelivery, ProducerRecord, header_bytes_max
 from raylog.client.producer.partitioners import DefaultPartitioner, Partition, RoundRobinPartitioner, StickyTopic
 from raylog.client.producer.sender import Sender
 from raylog.client.producer.transactions import Operation, State, Transactions
@@ -104,8 +104,16 @@ class ProducerCore:
             fresh = True
         return batch, fresh
 
-    def append_to_open(self, topic: str, value: bytes | None, key: bytes | None, stamp: int) -> ProducerBatch | None:
-        """The quick way for a record without headers and callback: into a batch that is open, and does not become full.
+    def append_to_open(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        stamp: int,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        on_delivery: OnDelivery | None = None,
+    ) -> ProducerBatch | None:
+        """The quick way for a record that names no partition: into a batch that is open, and does not become full.
 
         None where `try_append` has to decide.
         """
@@ -115,6 +123,8 @@ class ProducerCore:
         size = RECORD_OVERHEAD_BYTES
         if value is not None:
             size += len(value)
+        if headers:
+            size += header_bytes_max(headers)
         sticky = found.sticky
         if key is None:
             if sticky.current_bytes >= self.settings.batch_bytes:
@@ -131,8 +141,10 @@ class ProducerCore:
         batch_bytes, used_bytes = batch.size_bytes + size, accumulator.used_bytes + size
         if batch_bytes >= self._open_bytes_max or used_bytes > accumulator.buffer_bytes:
             return None
-        batch.builder.append(key, value, stamp)
+        batch.builder.append(key, value, stamp, headers)
         batch.size_bytes, accumulator.used_bytes = batch_bytes, used_bytes
+        if on_delivery is not None:
+            batch.callbacks.append((batch.builder.count - 1, stamp, on_delivery))
         if key is None:
             sticky.current_bytes += size
         return batch

@@ -47,6 +47,11 @@ class ProducerRecord(NamedTuple):
             size += len(self.key)
         if self.value is not None:
             size += len(self.value)
-        for name, value in self.headers:
-            size += 10 + 4 * len(name) + (0 if value is None else len(value))
+        if self.headers:
+            size += header_bytes_max(self.headers)
         return size
+
+
+def header_bytes_max(headers: Sequence[tuple[str, bytes | None]]) -> int:
+    """Upper bound of the size of the headers in a batch."""
+    return sum(10 + 4 * len(name) + (0 if value is None else len(value)) for name, value in headers)

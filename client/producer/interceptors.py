@@ -52,6 +52,7 @@ class Interceptors:
 
     def __init__(self, interceptors: Sequence[ProducerInterceptor]) -> None:
         self._interceptors = interceptors
+        self._told = [each for each in interceptors if _is_told(each)]
 
     def on_send(self, record: OutgoingRecord) -> OutgoingRecord:
         for interceptor in self._interceptors:
@@ -64,14 +65,16 @@ class Interceptors:
     def on_acknowledgement(
         self, topic: str, headers: Headers, error: KafkaError | None, metadata: RecordMetadata | None
     ) -> None:
-        for interceptor in self._interceptors:
+        for interceptor in self._told:
             try:
                 interceptor.on_record_acknowledgement(topic, headers, error, metadata)
             except Exception:
                 log.exception("error in on_acknowledgement of an interceptor")
 
-    def before(self, topic: str, headers: Headers, on_delivery: OnDelivery | None) -> OnDelivery:
+    def before(self, topic: str, headers: Headers, on_delivery: OnDelivery | None) -> OnDelivery | None:
         """A callback that calls the interceptors, and then `on_delivery`."""
+        if not self._told:
+            return on_delivery
 
         def both(error: KafkaError | None, metadata: RecordMetadata | None) -> None:
             self.on_acknowledgement(topic, headers, error, metadata)
@@ -86,3 +89,12 @@ class Interceptors:
                 interceptor.close()
             except Exception:
                 log.exception("error in close of an interceptor")
+
+
+def _is_told(interceptor: ProducerInterceptor) -> bool:
+    """Whether it does anything at the end of a record."""
+    kind, base = type(interceptor), ProducerInterceptor
+    return (
+        kind.on_acknowledgement is not base.on_acknowledgement
+        or kind.on_record_acknowledgement is not base.on_record_acknowledgement
+    )

@@ -30,7 +30,7 @@ from raylog.client.producer.core import ProducerCore
 from raylog.client.producer.delivery import OnDelivery, ProducerRecord, RecordMetadata
 from raylog.client.producer.interceptors import Interceptors, OutgoingRecord, ProducerInterceptor
 from raylog.client.producer.partitioners import Partition
-from raylog.client.producer.serialization import Headers, Serializer, Serializers
+from raylog.client.producer.serialization import Headers, Serializer, Serializers, checked_headers
 from raylog.client.producer.transactions import Operation
 from raylog.config.producer import PRODUCER_CONFIG, producer_settings
 from raylog.core.clock import Now
@@ -152,7 +152,7 @@ class Producer:
             partitioner=partitioner,
         )
         self._store = store_for(self._core.settings.large, value_store)
-        self._is_plain = key_serializer is value_serializer is None and not interceptors
+        self._takes_bytes = key_serializer is value_serializer is None
         self._thread = shared_io_thread()
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
@@ -190,33 +190,13 @@ class Producer:
         `on_delivery(error, metadata)` is called by the thread of the connections, in which nothing may take long.
         Raises KafkaError: of the topic, REQUEST_TIMED_OUT, MESSAGE_TOO_LARGE, SerializationError, ClientClosedError.
         """
-        if (
-            self._is_plain
-            and partition is None
-            and on_delivery is None
-            and not headers
-            and (value is None or type(value) is bytes)
-            and (key is None or type(key) is bytes)
-        ):
-            stamp = time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
-            with self._lock:
-                batch = self._core.append_to_open(topic, value, key, stamp)
-                if batch is not None:
-                    return Delivery(batch, batch.builder.count - 1, stamp, self._changed)
-        moment = now()
-        stamp = moment.wall_ms if timestamp_ms is None else timestamp_ms
-        if self._interceptors is not None:
-            return self._send_intercepted(
-                OutgoingRecord(topic, value, key, headers, partition, stamp), on_delivery, self._interceptors
-            )
-        return self._send(topic, value, key, headers, partition, stamp, on_delivery, moment)
-
-    def _send_intercepted(
-        self, record: OutgoingRecord, on_delivery: OnDelivery | None, interceptors: Interceptors
-    ) -> Delivery:
-        record = interceptors.on_send(record)
+        stamp = time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
+        interceptors = self._interceptors
+        if interceptors is None:
+            return self._send(topic, value, key, headers, partition, stamp, on_delivery)
+        record = interceptors.on_send(OutgoingRecord(topic, value, key, headers, partition, stamp))
         try:
-            return self._send(*record, interceptors.before(record.topic, record.headers, on_delivery), now())
+            return self._send(*record, interceptors.before(record.topic, record.headers, on_delivery))
         except KafkaError as error:
             interceptors.on_acknowledgement(record.topic, record.headers, error, None)
             raise
@@ -230,8 +210,18 @@ class Producer:
         partition: int | None,
         stamp: int,
         on_delivery: OnDelivery | None,
-        moment: Now,
     ) -> Delivery:
+        headers = checked_headers(headers) if headers else ()
+        if (
+            self._takes_bytes
+            and partition is None
+            and (value is None or type(value) is bytes)
+            and (key is None or type(key) is bytes)
+        ):
+            with self._lock:
+                batch = self._core.append_to_open(topic, value, key, stamp, headers, on_delivery)
+                if batch is not None:
+                    return Delivery(batch, batch.builder.count - 1, stamp, self._changed)
         large = self._core.settings.large
         record, source = self._serializers.record(
             topic,
@@ -244,16 +234,13 @@ class Producer:
             value_bytes_max=None if large is None else large.segment_bytes,
         )
         if source is not None and self._store is not None:
-            return self._append(stored_record(record, source, self._store, uuid4().hex.encode()), now())
-        if large is not None and (source is not None or large.indexes_max is not None):
+            record = stored_record(record, source, self._store, uuid4().hex.encode())
+        elif large is not None and (source is not None or large.indexes_max is not None):
             message_id = uuid4().hex.encode()
             return self._send_message(OutgoingMessage(record, source, large, message_id, self._notify))
-        return self._append(record, moment)
-
-    def _append(self, record: ProducerRecord, moment: Now) -> Delivery:
         with self._changed:
-            batch = self._appended(record, moment)
-            return Delivery(batch, batch.builder.count - 1, record.timestamp_ms, self._changed)
+            batch = self._appended(record, now())
+            return Delivery(batch, batch.builder.count - 1, stamp, self._changed)
 
     def _appended(self, record: ProducerRecord, moment: Now) -> ProducerBatch:
         appended = self._core.try_append(record, moment)

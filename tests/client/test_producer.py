@@ -12,6 +12,7 @@ from pathlib import Path
 from random import randbytes
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 
@@ -132,6 +133,8 @@ def test_bad_use_is_named_at_the_call(target: Target, make: Callable[..., Face])
     assert code_of(lambda: face.send("bad/name", b""))[0] == "KafkaError INVALID_TOPIC_EXCEPTION"
     face.send_all(topic, [b"still works"])
     face.close()
+    for call in (lambda: face.send(topic, b""), lambda: face.call("send_arrow", topic, pa.table({"value": [b""]}))):
+        assert code_of(call) == ("ClientClosedError INVALID_REQUEST", "the producer is closed")
 
 
 @faces
@@ -173,7 +176,7 @@ def test_interceptors(target: Target, make: Callable[..., Face]) -> None:
 
     class Stamp(ProducerInterceptor):
         def on_send(self, record: OutgoingRecord) -> OutgoingRecord:
-            return record._replace(headers=[*record.headers, ("stamp", str(record.value).encode())])
+            return record._replace(headers=[*record.headers, ("stamp", bytes(record.value))])
 
         def on_acknowledgement(self, error: KafkaError | None, metadata: RecordMetadata | None) -> None:
             ends.append(type(error).__name__ if metadata is None else str(metadata.offset))
@@ -186,11 +189,12 @@ def test_interceptors(target: Target, make: Callable[..., Face]) -> None:
             raise ValueError(metadata)
 
     face = make(**target.settings(), interceptors=[Broken(), Stamp(), Broken()])
-    face.send_all(topic, ["a", "b"])
+    sent = [b"%d" % number for number in range(100)]
+    face.send_all(topic, sent)
     with pytest.raises(KafkaError):
-        face.send(topic, {"not": "bytes"})
-    assert [message.headers() for message in target.read(topic, 2)] == [[("stamp", b"a")], [("stamp", b"b")]]
-    assert ends == ["0", "1", "SerializationError"]
+        face.send(topic, bytearray(), headers=[(b"name", b"")])
+    assert [message.headers() for message in target.read(topic, 100)] == [[("stamp", value)] for value in sent]
+    assert ends == [*(str(number) for number in range(100)), "SerializationError"]
 
 
 @faces

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from raylog.client.consumer.consumer import Consumer
-from raylog.client.producer.producer import Producer
 from raylog.config.authorization import STANDARD_AUTHORIZER
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.security.acl import AclBinding, AclFilter, Operation, PatternType, Permission, ResourceType
+from tests.client import consumer_faces, producer_faces
+from tests.client.producer_faces import Face
 from tests.support import administration as admin
 from tests.support.cluster_thread import cluster_thread
 from tests.support.hang import HANG_SECONDS
@@ -41,20 +41,20 @@ def denied(client: RawClient, kind: ResourceType, name: str, operation: Operatio
         admin.delete_acls(client, [AclFilter(resource_name=name)])
 
 
-def error_of(consumer: Consumer) -> ErrorCode:
+def error_of(consumer: Any) -> ErrorCode:
     """That of a poll within a while."""
     with pytest.raises(KafkaError) as raised:
         poll_forever(consumer)
     return raised.value.code
 
 
-def poll_forever(consumer: Consumer) -> None:
+def poll_forever(consumer: Any) -> None:
     deadline = time.monotonic() + HANG_SECONDS
     while time.monotonic() < deadline:
         consumer.poll(0.1)
 
 
-def next_values(consumer: Consumer, count: int) -> list[Any]:
+def next_values(consumer: Any, count: int) -> list[Any]:
     found: list[Any] = []
     deadline = time.monotonic() + HANG_SECONDS
     while len(found) < count:
@@ -67,38 +67,48 @@ def next_values(consumer: Consumer, count: int) -> list[Any]:
     return found
 
 
-def test_permissions_that_are_revoked_while_clients_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("producer_face", "consumer_face"),
+    list(zip(producer_faces.FACES, consumer_faces.FACES, strict=True)),
+    ids=("blocking", "asyncio"),
+)
+def test_permissions_that_are_revoked_while_clients_run(
+    producer_face: type[Face], consumer_face: Any, tmp_path: Path
+) -> None:
     with cluster_thread(CONFIG, tmp_path) as running, RawClient(running.bootstrap_servers, client_id="t") as client:
         admin.create_topic(client, "topic", num_partitions=1)
-        with (
-            Producer(bootstrap_servers=running.bootstrap_servers, linger_ms=0) as producer,
-            Consumer(
-                bootstrap_servers=running.bootstrap_servers,
-                group_id="group",
-                auto_offset_reset="earliest",
-                enable_auto_commit=False,
-                heartbeat_interval_ms=100,
-                mapped=False,
-            ) as consumer,
-        ):
+        producer = producer_face(bootstrap_servers=running.bootstrap_servers, linger_ms=0)
+        consumer = consumer_face(
+            bootstrap_servers=running.bootstrap_servers,
+            group_id="group",
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            heartbeat_interval_ms=100,
+            mapped=False,
+        )
+        try:
             consumer.subscribe("topic")
-            producer.send("topic", b"0").result(HANG_SECONDS)
+            producer.send_all("topic", [b"0"])
             assert next_values(consumer, 1) == [b"0"]
             with denied(client, ResourceType.TOPIC, "topic", Operation.READ):
                 assert error_of(consumer) is ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            producer.send("topic", b"1").result(HANG_SECONDS)
+            producer.send_all("topic", [b"1"])
             assert next_values(consumer, 1) == [b"1"]
             with denied(client, ResourceType.TOPIC, "topic", Operation.WRITE):
-                error = producer.send("topic", b"x").exception(HANG_SECONDS)
-                assert error is not None
+                (error,) = producer.send_all("topic", [b"x"])
+                assert isinstance(error, KafkaError)
                 assert error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            producer.send("topic", b"2").result(HANG_SECONDS)
+            producer.send_all("topic", [b"2"])
             assert next_values(consumer, 1) == [b"2"]
             with denied(client, ResourceType.GROUP, "group", Operation.READ):
                 with pytest.raises(KafkaError) as raised:
                     consumer.commit()
                 assert raised.value.code is ErrorCode.GROUP_AUTHORIZATION_FAILED
                 assert error_of(consumer) is ErrorCode.GROUP_AUTHORIZATION_FAILED
-            producer.send("topic", b"3").result(HANG_SECONDS)
+            producer.send_all("topic", [b"3"])
             assert next_values(consumer, 1) == [b"3"]
             consumer.commit()
+        finally:
+            consumer.close(5)
+            for _ in range(2):
+                producer.close(0)

@@ -9,14 +9,15 @@ import pyarrow as pa
 import pytest
 
 from raylog.client.producer.core import ProducerCore
-from raylog.client.producer.delivery import ProducerRecord
+from raylog.client.producer.delivery import ProducerRecord, RecordMetadata
 from raylog.config.producer import PRODUCER_CONFIG, producer_settings
 from raylog.core.clock import Now
 from raylog.core.config import Configs, ConfigSource, Layer
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.protocol.messages.init_producer_id import InitProducerIdResponse
 from raylog.protocol.produce import ProducePartitionResponse, ProduceResponse, ProduceTopicResponse
-from raylog.protocol.records.batch import HEADER_SIZE
+from raylog.protocol.records.batch import HEADER_SIZE, parse_header
+from raylog.protocol.records.reader import read_records
 from tests.client.test_network_client import shown
 
 NOW = Now(1000, 0)
@@ -114,6 +115,9 @@ def test_an_acknowledged_batch_keeps_no_records(monkeypatch: pytest.MonkeyPatch)
     assert (batch.builder.size_bytes, batch.encoded) == (0, None)
 
 
+def on_delivery(error: KafkaError | None, metadata: RecordMetadata | None) -> None: ...
+
+
 def test_the_quick_way_takes_records_only_for_open_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     core = made(linger_ms="10", batch_size="300", buffer_memory="2000")
     core.network.metadata.answered(shown([1]), NOW)
@@ -127,6 +131,12 @@ def test_the_quick_way_takes_records_only_for_open_batches(monkeypatch: pytest.M
     assert core.append_to_open("t", b"v" * 300, None, 0) is None
     assert core.append_to_open("other", b"v", None, 0) is None
     assert (batch.builder.count, batch.builder.max_timestamp_ms) == (3, 5)
+    assert core.append_to_open("t", b"v", None, 7, [("name", b"value")], on_delivery) is batch
+    assert batch.callbacks == [(3, 7, on_delivery)]
+    encoded = batch.builder.build()
+    assert read_records(encoded, 0, parse_header(encoded, 0))[3].headers == (("name", b"value"),)
+    assert batch.size_bytes >= len(encoded)
+    assert core.append_to_open("t", b"", None, 0, [("name", b"v" * 300)]) is None
     assert core.accumulator.used_bytes == batch.size_bytes - HEADER_SIZE
     core.network.run(Now(NOW.monotonic_ms + 10, 0))
     assert core.append_to_open("t", b"v", None, 0) is None
