@@ -55,6 +55,11 @@ class TestWork:
         assert state.take_work(0) == []
         state.committed({A: 10, B: 2})
         assert (state.offsets(), state.counts.records, state.counts.outputs) == ({}, 4, 4)
+        state.polled(records(A, 10))
+        state.worked(work(state, 0), 0)
+        assert state.counts.records == 4  # what is not committed does not count
+        state.committed({A: 11})
+        assert (state.counts.records, state.counts.outputs, state.counts.commits) == (5, 5, 2)
 
     def test_the_rest_of_a_time_slice_stays_pending(self) -> None:
         state = state_of()
@@ -87,6 +92,10 @@ class TestFailures:
         assert state.take_work(299) == []
         assert sent(state, work(state, 300), 300) == [0, 1]
         assert (state.counts.failures, state.failed) == (2, None)
+        state.polled(records(A, 2))  # another record has all its attempts
+        for now_ms in (300, 400, 600):
+            state.worked(work(state, now_ms, (A, 2)), now_ms)
+        assert (state.counts.failures, state.failed) == (5, None)
 
     def test_the_pause_is_bounded(self) -> None:
         state = state_of(retry_backoff_ms=100, retry_backoff_max_ms=150, retries=50)
@@ -113,13 +122,7 @@ class TestFailures:
         [letter] = state.worked(work(state, 0, (A, 7)), 0)
         assert letter.is_dead_letter
         assert (letter.output.topic, letter.output.key, letter.output.value) == ("dead", b"k", b"7")
-        headers = dict(letter.output.headers)
-        assert headers["__connect.errors.topic"] == b"t"
-        assert headers["__connect.errors.partition"] == b"0"
-        assert headers["__connect.errors.offset"] == b"7"
-        assert headers["__connect.errors.exception.class.name"] == b"builtins.ValueError"
-        assert headers["__connect.errors.exception.message"] == b"bad"
-        assert headers["__connect.errors.task.id"] == b"3"
+        assert dict(letter.output.headers)["__connect.errors.offset"] == b"7"
         assert sent(state, work(state, 0)) == [8]
         state.committed(state.offsets())
         assert (state.counts.records, state.counts.dead_letters, state.counts.outputs) == (2, 1, 1)
@@ -186,9 +189,13 @@ class TestCommits:
 
     def test_undone_again_and_again(self) -> None:
         state = state_of()
-        for _ in range(REWINDS_MAX):
+        for number in range(2 * REWINDS_MAX):
             state.polled(records(A, 0))
             state.worked(work(state, 0), 0)
+            if number == REWINDS_MAX:
+                state.committed(state.offsets())
+                state.polled(records(A, 0))
+                state.worked(work(state, 0), 0)
             state.rewind()
         with pytest.raises(OverflowError):
             state.rewind()
@@ -246,6 +253,27 @@ def test_an_output_needs_a_topic() -> None:
     with pytest.raises(TypeError, match="no output topic: set output="):
         outputs_of(b"v", None)
     assert outputs_of(OutputRecord(b"v", topic="own"), None)[0].topic == "own"
+
+
+def test_a_dead_letter_is_the_record_with_the_headers_of_kafka_connect() -> None:
+    record = ConsumerRecord("t", 4, 7, 1007, 0, None, b"v", (("own", b"1"), ("none", None)))
+    failure = Failure("builtins.ValueError", "bad", "at line 1")
+    letter = dead_letter(record, failure, topic="dead", pool="g", worker=3, work="w")
+    errors = {
+        "topic": b"t",
+        "partition": b"4",
+        "offset": b"7",
+        "connector.name": b"g",
+        "task.id": b"3",
+        "class.name": b"w",
+        "exception.class.name": b"builtins.ValueError",
+        "exception.message": b"bad",
+        "exception.stacktrace": b"at line 1",
+    }
+    added = [(f"__connect.errors.{name}", value) for name, value in errors.items()]
+    assert letter == OutputRecord(b"v", None, [*record.headers, *added], "dead", timestamp_ms=1007)
+    undated = dead_letter(record._replace(timestamp_ms=-1), failure, topic="dead", pool="g", worker=3, work="w")
+    assert undated.timestamp_ms == 0
 
 
 def test_a_dead_letter_of_a_message_that_is_no_text() -> None:
