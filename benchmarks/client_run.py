@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -15,6 +16,11 @@ from typing import Final
 
 BATCH_BYTES: Final = 131_072
 BUFFER_BYTES: Final = 32 << 20
+RECORD_BYTES: Final = 16
+"""More than a record needs besides its value."""
+IN_FLIGHT: Final = 5
+ERROR_CODE_AT: Final = 28
+"""In a Produce response with one partition."""
 
 
 def _raylog(servers: str, topic: str, value: bytes) -> tuple[Callable[[int], None], Callable[[], object]]:
@@ -86,6 +92,39 @@ def _raylog_arrow(servers: str, topic: str, value: bytes) -> tuple[Callable[[int
     return send, producer.flush
 
 
+def _encoded(servers: str, topic: str, value: bytes) -> tuple[Callable[[int], None], Callable[[], object]]:
+    """One request again and again by a bare socket: the broker is all that this measures."""
+    import raylog
+    from raylog.protocol.framing import frame
+    from raylog.protocol.header import encode_request
+    from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
+    from raylog.protocol.records.builder import NewRecord, build_batch
+
+    with raylog.Producer(bootstrap_servers=servers) as producer:
+        producer.send(topic, value).result()
+    with raylog.AdminClient(bootstrap_servers=servers) as admin:
+        topic_id = admin.describe_topics(topic)[topic].topic_id
+    records = BATCH_BYTES * 8 // (len(value) + RECORD_BYTES)
+    batch = ProducePartition(index=0, records=memoryview(build_batch([NewRecord(None, value, 0)] * records)))
+    request = ProduceRequest(acks=1, timeout_ms=30_000, topics=[ProduceTopic(topic_id=topic_id, partitions=[batch])])
+    encoded = b"".join(frame(encode_request(request, api_version=13, correlation_id=0, client_id="benchmark")))
+    host, _, port = servers.rpartition(":")
+    connection = socket.create_connection((host, int(port)))
+    received = connection.makefile("rb")
+
+    def send(count: int) -> None:
+        requests, sent = max(1, count // records), 0
+        for answered in range(requests):
+            while sent < min(requests, answered + IN_FLIGHT):
+                connection.sendall(encoded)
+                sent += 1
+            response = received.read(int.from_bytes(received.read(4)))
+            if response[ERROR_CODE_AT : ERROR_CODE_AT + 2] != bytes(2):
+                raise RuntimeError(f"the broker refuses the batch: {response!r}")
+
+    return send, lambda: None
+
+
 async def _raylog_async(servers: str, topic: str, value: bytes, count: int) -> tuple[float, float]:
     import raylog
 
@@ -120,6 +159,7 @@ def cpu_of_this_process() -> float:
 BLOCKING: Final = {
     "raylog": _raylog,
     "raylog send_arrow": _raylog_arrow,
+    "encoded batches": _encoded,
     "confluent-kafka": _confluent,
     "kafka-python": _kafka_python,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import ssl
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -23,6 +24,8 @@ log = logging.getLogger("raylog.client")
 TICK_SECONDS_MAX: Final = 3600.0
 UNIX_SECONDS: Final = 1.0
 """A Unix socket connects at once unless its broker has stopped accepting."""
+SEND_BUFFER_BYTES: Final = 1 << 20
+"""Of a Unix socket, for the usual requests in flight of a producer; what it cannot take is copied once more."""
 NETWORK_SECONDS: Final = 3.0
 """A broker of a named cluster that cannot be reached within this time is reached by its actor."""
 
@@ -201,6 +204,7 @@ class NetworkLoop:
             name = unix.kafka_socket_name(node.broker_id)
             sock = unix.connect_in_runtime_dir(node.cluster_id, name, unix.STREAM, timeout_seconds=UNIX_SECONDS)
             if sock is not None:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
                 self._unix[endpoint] = node.broker_id
                 await self._loop.create_unix_connection(lambda: endpoint, sock=sock)
                 return

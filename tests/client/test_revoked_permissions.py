@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -73,7 +73,7 @@ def next_values(consumer: Any, count: int) -> list[Any]:
     ids=("blocking", "asyncio"),
 )
 def test_permissions_that_are_revoked_while_clients_run(
-    producer_face: type[Face], consumer_face: Any, tmp_path: Path
+    producer_face: Callable[..., Face], consumer_face: Any, tmp_path: Path
 ) -> None:
     with cluster_thread(CONFIG, tmp_path) as running, RawClient(running.bootstrap_servers, client_id="t") as client:
         admin.create_topic(client, "topic", num_partitions=1)
