@@ -6,6 +6,7 @@ Code shared by all nodes (connections, links, delayed requests) is in `raylog.tr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from uuid import UUID
 
 from raylog.broker.active_controller import ActiveController
@@ -32,7 +33,7 @@ from raylog.broker.topic_creation import Requester, TopicCreation
 from raylog.broker.traffic import BrokerTraffic
 from raylog.config.authentication import LOCAL_PRINCIPAL_MAPPING
 from raylog.config.compaction import COMPACT
-from raylog.config.consumer_groups import ConsumerGroupSettings
+from raylog.config.consumer_groups import DISABLED, ConsumerGroupSettings
 from raylog.config.delegation_tokens import delegation_token_settings
 from raylog.config.group_resource import group_configs, settings_of_group, share_settings_of_group
 from raylog.config.internal_topics import InternalTopic
@@ -55,7 +56,7 @@ from raylog.logstore.disk import Disk
 from raylog.logstore.log_dir import Jobs, run_in_order
 from raylog.metadata.effective_configs import ALL_BROKERS, dynamic_texts, effective_configs
 from raylog.metadata.image import MetadataImage, TopicImage
-from raylog.metadata.levels import COMPACTION_LEVEL, advertised_features
+from raylog.metadata.levels import COMPACTION_LEVEL, MIXED_GROUPS_LEVEL, advertised_features
 from raylog.metadata.node_roles import is_coordinator
 from raylog.metadata.records import (
     BrokerConfigsChanged,
@@ -586,6 +587,8 @@ class Broker(Node):
     def consumer_group_settings(self, group_id: str) -> ConsumerGroupSettings:
         """What applies to a group of the consumer protocol: the broker's settings, and what is set for the group."""
         stored, settings = self.image.group_configs.get(group_id), self.settings.consumer_groups
+        if self.image.metadata_level < MIXED_GROUPS_LEVEL:
+            settings = replace(settings, migration=DISABLED, mixed=False)
         return settings if stored is None else settings_of_group(settings, group_configs(stored, self.configs))
 
     # --- share groups

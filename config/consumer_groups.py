@@ -9,6 +9,10 @@ from raylog.core.config import INT_MAX, Check, ConfigKey, Configs, ConfigType, a
 
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
+DISABLED: Final = "disabled"
+UPGRADE: Final = "upgrade"
+DOWNGRADE: Final = "downgrade"
+BIDIRECTIONAL: Final = "bidirectional"
 ASSIGNOR_NAMES: Final = ("uniform", "range")
 
 
@@ -99,10 +103,11 @@ GROUP_CONSUMER_REGEX_REFRESH_INTERVAL_MS: ConfigKey[int] = ConfigKey(
 GROUP_CONSUMER_MIGRATION_POLICY: ConfigKey[str] = ConfigKey(
     "group.consumer.migration.policy",
     ConfigType.STRING,
-    "disabled",
-    "Whether groups with members change between the classic and the consumer protocol. raylog supports disabled only,"
-    " where Kafka's default is bidirectional: a group changes its protocol while it has no members.",
-    one_of("disabled"),
+    BIDIRECTIONAL,
+    "Whether groups with members change their protocol: upgrade, from classic to consumer once a member joins by the"
+    " consumer protocol; downgrade, back to classic once the last such member has left; bidirectional, or disabled."
+    " A group without members changes it in any case.",
+    one_of(DISABLED, UPGRADE, DOWNGRADE, BIDIRECTIONAL),
 )
 
 
@@ -118,6 +123,18 @@ class ConsumerGroupSettings:
     assignors: tuple[str, ...]
     """Those that members may choose; the first is the default."""
     regex_refresh_interval_ms: int
+    migration: str = DISABLED
+    """DISABLED, UPGRADE, DOWNGRADE or BIDIRECTIONAL."""
+    mixed: bool = True
+    """Whether members of the classic protocol may join a group of the consumer protocol."""
+
+    @property
+    def upgrades(self) -> bool:
+        return self.migration in (UPGRADE, BIDIRECTIONAL)
+
+    @property
+    def downgrades(self) -> bool:
+        return self.migration in (DOWNGRADE, BIDIRECTIONAL)
 
 
 def consumer_group_settings(configs: Configs) -> ConsumerGroupSettings:
@@ -128,4 +145,5 @@ def consumer_group_settings(configs: Configs) -> ConsumerGroupSettings:
         members_max=configs[GROUP_CONSUMER_MAX_SIZE],
         assignors=configs[GROUP_CONSUMER_ASSIGNORS],
         regex_refresh_interval_ms=configs[GROUP_CONSUMER_REGEX_REFRESH_INTERVAL_MS],
+        migration=configs[GROUP_CONSUMER_MIGRATION_POLICY],
     )

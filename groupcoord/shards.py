@@ -18,8 +18,14 @@ from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import ProducerIdentity, TopicPartition
 from raylog.groupcoord import records
-from raylog.groupcoord.classic.groups import ClassicGroups
-from raylog.groupcoord.consumer.groups import JOINING, Answer, ConsumerGroups, Heartbeat, MayDescribe
+from raylog.groupcoord.classic.group import ClassicGroup, Joined, JoinReply, SyncReply
+from raylog.groupcoord.classic.groups import ClassicGroups, JoinRequest, SyncRequest
+from raylog.groupcoord.classic.subscription import CONSUMER
+from raylog.groupcoord.consumer.classic_members import ClassicMembers
+from raylog.groupcoord.consumer.conversion import downgraded, upgraded
+from raylog.groupcoord.consumer.group import ConsumerGroup
+from raylog.groupcoord.consumer.groups import ConsumerGroups, MayDescribe
+from raylog.groupcoord.consumer.heartbeat import JOINING, Answer, Heartbeat
 from raylog.groupcoord.consumer.records import ConsumerRecord
 from raylog.groupcoord.consumer.topics import Topics
 from raylog.groupcoord.expiration import expired, expired_of_consumer_group
@@ -90,7 +96,12 @@ class GroupShard:
             new_id=new_id,
             topics=topics,
             on_rebalance=counts.consumer_rebalance,
+            downgrade=self._downgrade,
         )
+        self._classic_members = ClassicMembers(self.consumer, limits)
+        self._consumer_settings = consumer_settings
+        self._limits = limits
+        self._topics = topics
         self._counts = counts
         self.share = ShareGroups(share_settings, append=self.append, topics=topics, initialize=initialize)
         self._log: ShardLog[GroupRecord] = ShardLog(
@@ -122,14 +133,20 @@ class GroupShard:
     def heartbeat(self, request: Heartbeat, now: Now, *, may_describe: MayDescribe) -> Answer:
         """A heartbeat of a member of a consumer group. Raises KafkaError; GROUP_ID_NOT_FOUND for a classic group.
 
-        A classic group without members becomes a consumer group.
+        A classic group becomes a consumer group when a member joins it so; with members, if that is permitted.
         """
         group_id = request.group_id
         classic = self.classic.groups.get(group_id)
-        unused = classic is None or (classic.is_unused and request.member_epoch == JOINING)
-        if not unused or group_id in self.share.groups:
+        if group_id in self.share.groups:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
-        return self.consumer.heartbeat(request, now, may_describe=may_describe)
+        if classic is None:
+            return self.consumer.heartbeat(request, now, may_describe=may_describe)
+        if request.member_epoch != JOINING or not (classic.is_unused or self._may_upgrade(classic)):
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+        converted = [] if classic.is_unused else upgraded(classic, self._topics)
+        answer = self.consumer.heartbeat(request, now, may_describe=may_describe, converted=converted)
+        self.classic.replaced(classic)
+        return answer
 
     def share_heartbeat(self, request: ShareHeartbeat, now: Now) -> ShareAnswer:
         """A heartbeat of a member of a share group. Raises KafkaError; GROUP_ID_NOT_FOUND for a group of another kind,
@@ -139,19 +156,62 @@ class GroupShard:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
         return self.share.heartbeat(request, now)
 
-    def prepare_classic(self, group_id: str, now: Now) -> None:
-        """Before a member joins a classic group: a consumer group without members is deleted, but for its offsets.
+    def join(self, request: JoinRequest, reply: JoinReply, now: Now) -> None:
+        """A member joins by the classic protocol; `reply` is called once, now or later.
 
-        Raises KafkaError: INCONSISTENT_GROUP_PROTOCOL if the group has members, or the error of the append.
+        A consumer group without members becomes a classic group; one with members stays what it is.
         """
-        if group_id in self.share.groups:
-            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        group = self.consumer.groups.get(group_id)
-        if group is None:
+        if request.group_id in self.share.groups:
+            reply(Joined(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
             return
-        if group.members:
-            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        self.append(self.consumer.tombstones(group_id), now)
+        group = self.consumer.groups.get(request.group_id)
+        if group is None:
+            self.classic.join(request, reply, now)
+        elif not group.members:
+            try:
+                self.append(self.consumer.tombstones(request.group_id), now)
+            except KafkaError as error:
+                reply(Joined(error.code, request.member_id))
+            else:
+                self.classic.join(request, reply, now)
+        elif self._consumer_settings(request.group_id).mixed:
+            reply(self._classic_members.join(request, now))
+        else:
+            reply(Joined(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
+
+    def sync(self, request: SyncRequest, reply: SyncReply, now: Now) -> None:
+        """`reply` is called once, now or later."""
+        if request.group_id in self.consumer.groups:
+            reply(self._classic_members.sync(request, now))
+        else:
+            self.classic.sync(request, reply, now)
+
+    def classic_heartbeat(
+        self, group_id: str, generation_id: int, member_id: str, group_instance_id: str | None, now: Now
+    ) -> ErrorCode:
+        """Of a member of the classic protocol."""
+        groups = self._classic_members if group_id in self.consumer.groups else self.classic
+        return groups.heartbeat(group_id, generation_id, member_id, group_instance_id, now)
+
+    def leave(self, group_id: str, leaving: Iterable[tuple[str, str | None]], now: Now) -> list[ErrorCode]:
+        """Remove members of the classic protocol. Returns an error code for each (member id, instance id)."""
+        groups = self._classic_members if group_id in self.consumer.groups else self.classic
+        return groups.leave(group_id, leaving, now)
+
+    def _may_upgrade(self, group: ClassicGroup) -> bool:
+        settings = self._consumer_settings(group.group_id)
+        of_consumers = group.protocol_type == CONSUMER and bool(group.members)
+        return settings.upgrades and of_consumers and len(group.members) <= settings.members_max
+
+    def _downgrade(self, before: ConsumerGroup, after: ConsumerGroup, now: Now) -> bool:
+        """Whether the group has become a classic one. Raises KafkaError."""
+        if len(after.members) > self._limits().members_max:
+            return False
+        group = downgraded(after, before.group_epoch, self._topics, now)
+        if group is None:
+            return False
+        self.classic.adopt(group, self.consumer.tombstones(before.group_id), now)
+        return True
 
     def check_commit(
         self, group_id: str, epoch: int, member_id: str, instance_id: str | None, now: Now, *, in_transaction: bool
@@ -291,11 +351,11 @@ class GroupShards:
         exchange.depends_on(shard)
         return shard
 
-    def classic(self, exchange: Coordinates, group: str) -> ClassicGroups:
-        """The classic groups of the group's shard. Raises KafkaError as `shard`, and INVALID_GROUP_ID."""
+    def named(self, exchange: Coordinates, group: str) -> GroupShard:
+        """The shard of a group that has a name. Raises KafkaError as `shard`, and INVALID_GROUP_ID."""
         if not group:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-        return self.shard(exchange, group).classic
+        return self.shard(exchange, group)
 
     def check_room(self, exchange: Coordinates, group: str) -> None:
         """Check that the group exists or may be created. Raises KafkaError: POLICY_VIOLATION, or as `shard`."""
@@ -347,7 +407,7 @@ class GroupShards:
         shard, now = self.shard(exchange, group), exchange.now
         if generation_id >= 0 and not shard.has(group):
             raise KafkaError(unknown_group)
-        if generation_id >= 0 and not supports_member_epochs and group in shard.consumer.groups:
+        if generation_id >= 0 and not supports_member_epochs and shard.consumer.uses_epochs(group, member_id):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         shard.check_commit(group, generation_id, member_id, group_instance_id, now, in_transaction=producer is not None)
         outcome = shard.offsets.commit(group, commits, metadata_bytes_max=metadata_bytes_max, now_ms=now.wall_ms)

@@ -12,9 +12,9 @@ Level 4 introduces passwords in the dynamic configuration of brokers, several lo
 compaction.
 Level 5 introduces groups of the consumer protocol (KIP-848). Their records are in __consumer_offsets, and coordinators
 of earlier levels would not know the groups.
-Level 6 introduces configurations of single groups, share groups (KIP-932), and coordinators that are nodes of their own
-(metadata/node_roles.py). Controllers of earlier levels would take them for brokers, and place the partitions of any
-topic on them.
+Level 6 introduces configurations of single groups, members of both protocols in one group, share groups (KIP-932), and
+coordinators that are nodes of their own (metadata/node_roles.py). Controllers of earlier levels would take those for
+brokers, and place the partitions of any topic on them.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ COORDINATORS_LEVEL: Final = 6
 """From this level on coordinators may be nodes of their own."""
 SHARE_GROUPS_LEVEL: Final = 6
 """From this level on coordinators serve share groups."""
+MIXED_GROUPS_LEVEL: Final = 6
+"""From this level on groups have members of both protocols; earlier coordinators would take all for one kind."""
 LATEST_LEVEL: Final = 6
 GROUP_FEATURE: Final = "group.version"
 """Kafka's name of the same: 0 is without, 1 with groups of the consumer protocol. It follows `raylog.metadata`."""

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from raylog.transport.exchange import Exchange
 
 NOT_ASKED: Final = -(1 << 31)
+CLASSIC_MEMBER: Final = 0
 CONSUMER_MEMBER: Final = 1
-"""The type of a member that uses the consumer protocol. raylog has no groups with members of both protocols."""
+"""The type of a member by the protocol that it uses."""
 STEP_MEMBERS: Final = 500
 """How many groups and members are described before others are served."""
 
@@ -101,7 +102,7 @@ def _member(image: MetadataImage, group: ConsumerGroup, member: GroupMember) -> 
         subscribed_topic_regex=member.topic_regex,
         assignment=_assignment(image, member.assigned),
         target_assignment=_assignment(image, group.target.get(member.member_id, NO_PARTITIONS)),
-        member_type=CONSUMER_MEMBER,
+        member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.groupcoord.consumer.groups import JOINING, Answer, Heartbeat
+from raylog.groupcoord.consumer.heartbeat import JOINING, Answer, Heartbeat
 from raylog.groupcoord.consumer.records import Partitions, numbers_by_topic
 from raylog.metadata.levels import CONSUMER_GROUPS_LEVEL
 from raylog.protocol.messages.consumer_group_heartbeat import (

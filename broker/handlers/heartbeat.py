@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 def handle(broker: BrokerServices, exchange: Exchange, request: HeartbeatRequest) -> HeartbeatResponse:
     try:
         broker.authorization.check(exchange, Operation.READ, Resource.group(request.group_id))
-        classic = broker.groups.classic(exchange, request.group_id)
+        shard = broker.groups.named(exchange, request.group_id)
     except KafkaError as error:
         return HeartbeatResponse(error_code=error.code)
-    code = classic.heartbeat(
+    code = shard.classic_heartbeat(
         request.group_id, request.generation_id, request.member_id, request.group_instance_id, exchange.now
     )
     return HeartbeatResponse(error_code=code)

@@ -2,7 +2,8 @@
 
 v1 rebalance timeout; v4 the member id is assigned before the member joins (KIP-394); v5 static members (KIP-345); v6
 flexible; v7 protocol type in the response; v8 a reason; v9 a static leader may keep the assignment (KIP-814). The
-response is sent when all members have joined, or the rebalance timeout has expired. Requires READ on the group.
+response is sent when all members have joined, or the rebalance timeout has expired; at once to members of a group of
+the consumer protocol (KIP-848). Requires READ on the group.
 """
 
 from __future__ import annotations
@@ -24,9 +25,8 @@ def handle(broker: BrokerServices, exchange: Exchange, request: JoinGroupRequest
     version = exchange.api_version
     try:
         broker.authorization.check(exchange, Operation.READ, Resource.group(request.group_id))
-        classic = broker.groups.classic(exchange, request.group_id)
+        shard = broker.groups.named(exchange, request.group_id)
         broker.groups.check_room(exchange, request.group_id)
-        broker.groups.shard(exchange, request.group_id).prepare_classic(request.group_id, exchange.now)
     except KafkaError as error:
         return _response(version, Joined(error.code, request.member_id))
     wanted = JoinRequest(
@@ -42,7 +42,7 @@ def handle(broker: BrokerServices, exchange: Exchange, request: JoinGroupRequest
         require_known_member_id=version >= 4,
         supports_skip_assignment=version >= 9,
     )
-    classic.join(wanted, lambda joined: exchange.answer(_response(version, joined)), exchange.now)
+    shard.join(wanted, lambda joined: exchange.answer(_response(version, joined)), exchange.now)
     return None
 
 

@@ -22,10 +22,10 @@ def handle(broker: BrokerServices, exchange: Exchange, request: LeaveGroupReques
         leaving = [(request.member_id, None)]
     try:
         broker.authorization.check(exchange, Operation.READ, Resource.group(request.group_id))
-        classic = broker.groups.classic(exchange, request.group_id)
+        shard = broker.groups.named(exchange, request.group_id)
     except KafkaError as error:
         return LeaveGroupResponse(error_code=error.code)
-    codes = classic.leave(request.group_id, leaving, exchange.now)
+    codes = shard.leave(request.group_id, leaving, exchange.now)
     if exchange.api_version < 3:
         return LeaveGroupResponse(error_code=codes[0])
     return LeaveGroupResponse(

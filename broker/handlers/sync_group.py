@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def handle(broker: BrokerServices, exchange: Exchange, request: SyncGroupRequest) -> SyncGroupResponse | None:
     try:
         broker.authorization.check(exchange, Operation.READ, Resource.group(request.group_id))
-        classic = broker.groups.classic(exchange, request.group_id)
+        shard = broker.groups.named(exchange, request.group_id)
         if exchange.api_version >= 5 and (request.protocol_type is None or request.protocol_name is None):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     except KafkaError as error:
@@ -36,7 +36,7 @@ def handle(broker: BrokerServices, exchange: Exchange, request: SyncGroupRequest
         protocol_name=request.protocol_name,
         assignments={each.member_id: bytes(each.assignment) for each in request.assignments},
     )
-    classic.sync(wanted, lambda synced: exchange.answer(_response(synced)), exchange.now)
+    shard.sync(wanted, lambda synced: exchange.answer(_response(synced)), exchange.now)
     return None
 
 

@@ -22,10 +22,10 @@ from raylog.client.admin.calls import (
     several,
 )
 from raylog.client.admin.cluster import operations_in
-from raylog.client.consumer.consumer_protocol import ConsumerProtocolAssignment, decode, flat
 from raylog.client.group_offsets import OffsetAndMetadata
 from raylog.core.errors import ErrorCode, KafkaError, ProtocolViolation
 from raylog.core.ids import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition, by_topic
+from raylog.protocol.consumer_protocol import ConsumerProtocolAssignment, decode, flat
 from raylog.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from raylog.protocol.messages.delete_groups import DeleteGroupsRequest
 from raylog.protocol.messages.describe_groups import DescribeGroupsRequest

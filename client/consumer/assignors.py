@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from itertools import cycle, groupby
 from typing import Final, Protocol
 
-from raylog.client.consumer.consumer_protocol import (
+from raylog.config.consumer import COOPERATIVE_STICKY, RANGE, ROUND_ROBIN, STICKY
+from raylog.core.ids import TopicPartition
+from raylog.protocol.consumer_protocol import (
     NO_GENERATION,
     decode_generation,
     decode_sticky,
     encode_generation,
     encode_sticky,
 )
-from raylog.config.consumer import COOPERATIVE_STICKY, RANGE, ROUND_ROBIN, STICKY
-from raylog.core.ids import TopicPartition
 
 Assignment = dict[str, list[TopicPartition]]
 """The partitions of each member, by member id."""

@@ -21,13 +21,7 @@ from functools import partial
 from typing import Any, Final
 
 from raylog.client.backoff import backoff_ms
-from raylog.client.consumer import consumer_protocol
 from raylog.client.consumer.assignors import Assignor, MemberSubscription
-from raylog.client.consumer.consumer_protocol import (
-    NO_GENERATION,
-    ConsumerProtocolAssignment,
-    ConsumerProtocolSubscription,
-)
 from raylog.client.consumer.coordinator_requests import CoordinatorRequest, CoordinatorRequests
 from raylog.client.consumer.rebalance_callbacks import CallbackKind, RebalanceCallback, RebalanceCallbacks
 from raylog.client.consumer.subscription import Subscription
@@ -38,6 +32,12 @@ from raylog.config.consumer import ConsumerSettings
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
+from raylog.protocol import consumer_protocol
+from raylog.protocol.consumer_protocol import (
+    NO_GENERATION,
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+)
 from raylog.protocol.messages.heartbeat import HeartbeatRequest
 from raylog.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from raylog.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity

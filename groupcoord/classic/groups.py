@@ -175,6 +175,31 @@ class ClassicGroups:
         group = self.groups.get(group_id)
         return group is not None and group.is_subscribed_to(topic)
 
+    # --- groups that change their protocol
+
+    def replaced(self, group: ClassicGroup) -> None:
+        """The group has become a consumer group: its members join that."""
+        for member in group.members.values():
+            member.answer_join(Joined(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+            member.answer_sync(Synced(ErrorCode.REBALANCE_IN_PROGRESS))
+
+    def adopt(self, group: ClassicGroup, former: Sequence[GroupRecord], now: Now) -> None:
+        """A consumer group has become this one: append the record after those that delete it, and rebalance.
+
+        Raises KafkaError, and has not adopted it then.
+        """
+        self.groups[group.group_id] = group
+        assignments = {member.member_id: member.assignment for member in group.members.values()}
+        try:
+            self._append([*former, group.committed(assignments)], now)
+        except KafkaError:
+            del self.groups[group.group_id]
+            raise
+        for member in group.members.values():
+            member.renew_session(now.monotonic_ms)
+        self._prepare(group, now)
+        self._update_deadline(group.group_id, now)
+
     # --- records
 
     def replay(self, record: GroupCommitted | GroupDeleted) -> None:
@@ -255,7 +280,7 @@ class ClassicGroups:
     # --- joining
 
     def _join(self, request: JoinRequest, reply: JoinReply, now: Now) -> None:
-        _check_texts(request)
+        check_texts(request)
         limits = self._limits()
         if not limits.session_timeout_min_ms <= request.session_timeout_ms <= limits.session_timeout_max_ms:
             raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
@@ -523,7 +548,7 @@ def _update(member: Member, request: JoinRequest) -> None:
     member.session_timeout_ms = request.session_timeout_ms
 
 
-def _check_texts(request: JoinRequest) -> None:
+def check_texts(request: JoinRequest) -> None:
     """Check string lengths: records and old response versions cannot hold longer ones. Raises INVALID_REQUEST."""
     texts = [request.group_id, request.client_id, request.client_host, request.protocol_type]
     texts += [request.group_instance_id or "", *(name for name, _ in request.protocols)]

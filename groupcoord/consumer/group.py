@@ -13,6 +13,7 @@ from typing import Final
 from raylog.groupcoord.consumer import records
 from raylog.groupcoord.consumer.records import (
     NO_PARTITIONS,
+    ClassicProtocols,
     ConsumerRecord,
     ConsumerRecordDeleted,
     GroupEpochBumped,
@@ -43,6 +44,8 @@ class Member:
     topic_regex: str | None = None
     rebalance_timeout_ms: int = -1
     server_assignor: str | None = None
+    classic: ClassicProtocols | None = None
+    """None unless it uses the classic protocol."""
     member_epoch: int = 0
     previous_epoch: int = 0
     """The epoch that a member still sends if the response with its newest one was lost."""
@@ -108,6 +111,11 @@ class ConsumerGroup:
         names = {name for member in self.members.values() for name in member.topic_names}
         return names.union(*(resolved.topic_names for resolved in self.regexes.values()))
 
+    def is_released(self, member: Member) -> bool:
+        """Whether the member may get something that it waits for: its former owner has revoked it."""
+        wanted = self.target.get(member.member_id, NO_PARTITIONS) - member.assigned
+        return any(partition not in self.owners for partition in wanted)
+
     def used_regexes(self) -> set[str]:
         return {member.topic_regex for member in self.members.values() if member.topic_regex}
 
@@ -142,6 +150,7 @@ class ConsumerGroup:
             topic_regex=record.topic_regex,
             rebalance_timeout_ms=record.rebalance_timeout_ms,
             server_assignor=record.server_assignor,
+            classic=record.classic,
         )
         if record.instance_id is not None:
             self.static[record.instance_id] = record.member_id

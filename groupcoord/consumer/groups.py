@@ -9,7 +9,7 @@ Source: KIP-848; for what it leaves open, the behaviour of Apache Kafka 4.1.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
@@ -23,6 +23,14 @@ from raylog.groupcoord.consumer.assignors import ASSIGNORS, Candidate
 from raylog.groupcoord.consumer.deadlines import Deadlines
 from raylog.groupcoord.consumer.draft import Draft
 from raylog.groupcoord.consumer.group import LEFT_FOR_A_WHILE, ConsumerGroup, Member
+from raylog.groupcoord.consumer.heartbeat import JOINING, LEAVING, Answer, Heartbeat, check
+from raylog.groupcoord.consumer.member_records import (
+    assignment_of,
+    delete_member,
+    drop_regexes,
+    replace_static,
+    subscription_of,
+)
 from raylog.groupcoord.consumer.reconciliation import reconciled
 from raylog.groupcoord.consumer.records import (
     NO_PARTITIONS,
@@ -39,8 +47,6 @@ from raylog.groupcoord.consumer.records import (
 )
 from raylog.groupcoord.consumer.topics import Topics, metadata_hash
 
-JOINING: Final = 0
-LEAVING: Final = -1
 REGEX_REFRESH_MS_MIN: Final = 10_000
 """How long topics may appear and disappear before expressions are matched again: that takes time for many topics."""
 RETRY_MS: Final = 1000
@@ -50,43 +56,10 @@ Append = Callable[[Sequence[ConsumerRecord], Now], None]
 """Append records to the log and replay them. Raises KafkaError with the client's error code; nothing changes then."""
 MayDescribe = Callable[[str], bool]
 """Whether the client may know of the topic."""
+Downgrade = Callable[[ConsumerGroup, ConsumerGroup, Now], bool]
+"""Make a classic group of the second, which the first becomes, if that is possible. Raises KafkaError as `Append`."""
 MemberKey = tuple[str, str]
 """Group id and member id."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Heartbeat:
-    """What a member says. None, and -1 for the timeout: it is as it was."""
-
-    group_id: str
-    member_id: str
-    member_epoch: int
-    instance_id: str | None = None
-    rack_id: str | None = None
-    rebalance_timeout_ms: int = -1
-    topic_names: tuple[str, ...] | None = None
-    topic_regex: str | None = None
-    server_assignor: str | None = None
-    owned: Partitions | None = None
-    client_id: str = ""
-    client_host: str = ""
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the member says everything, as it does when it joins or when it may have missed a response."""
-        subscribes = self.topic_names is not None or self.topic_regex is not None
-        return self.member_epoch == JOINING or (
-            self.rebalance_timeout_ms != -1 and subscribes and self.owned is not None
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The response to a heartbeat; without an assignment the member keeps the one it has."""
-
-    member_id: str
-    member_epoch: int
-    assignment: Partitions | None = None
 
 
 @dataclass(slots=True)
@@ -110,37 +83,54 @@ class ConsumerGroups:
         new_id: Callable[[], str],
         topics: Topics,
         on_rebalance: Callable[[], None] = lambda: None,
+        downgrade: Downgrade = lambda *_: False,
     ) -> None:
         """`settings` returns what applies to a group; `on_rebalance` is called for each new target assignment."""
         self.groups: dict[str, ConsumerGroup] = {}
-        self._settings = settings
+        self.settings = settings
         self._append = append
-        self._new_id = new_id
-        self._topics = topics
+        self.new_id = new_id
+        self.topics = topics
         self._on_rebalance = on_rebalance
         self._topics_version = 0
         self._seen: dict[str, _Seen] = {}
-        self._sessions: Deadlines[MemberKey] = Deadlines()
+        self.sessions: Deadlines[MemberKey] = Deadlines()
         self._revocations: Deadlines[MemberKey] = Deadlines()
+        self.rejoins: Deadlines[MemberKey] = Deadlines()
+        """Until when classic members have to join again, or to sync."""
+        self._downgrade = downgrade
 
     # --- commands
 
-    def heartbeat(self, request: Heartbeat, now: Now, *, may_describe: MayDescribe) -> Answer:
-        """A member joins, remains, or leaves. Raises KafkaError with the code for the member."""
-        check(request, self._settings(request.group_id))
+    def heartbeat(
+        self,
+        request: Heartbeat,
+        now: Now,
+        *,
+        may_describe: MayDescribe,
+        converted: Sequence[ConsumerRecord] = (),
+    ) -> Answer:
+        """A member joins, remains, or leaves. Raises KafkaError with the code for the member.
+
+        `converted` are the records of the group if it was a classic one, which the member joins.
+        """
+        check(request, self.settings(request.group_id))
         if request.member_epoch < JOINING:
             return self._leave(request, now)
         seen = self._seen.get(request.group_id) or _Seen()
         matches = self._regexes_due(request.group_id, seen, now)
-        outcome = self._beat(request, now, seen=seen, matches=matches, may_describe=may_describe)
-        self._commit(outcome.records, now)
+        draft = Draft(self._group(request))
+        for record in converted:
+            draft.add(record)
+        outcome = self._beat(draft, request, now, seen=seen, matches=matches, may_describe=may_describe)
+        self.commit(outcome.records, now)
         seen.version = self._topics_version
         if matches:
             seen.regex_version, seen.regex_ms = self._topics_version, now.monotonic_ms
         self._seen[request.group_id] = seen
-        self._sessions.set(
+        self.sessions.set(
             (request.group_id, outcome.response.member_id),
-            now.monotonic_ms + self._settings(request.group_id).session_timeout_ms,
+            now.monotonic_ms + self.settings(request.group_id).session_timeout_ms,
         )
         return outcome.response
 
@@ -162,16 +152,27 @@ class ConsumerGroups:
         if self.groups[group_id].members:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
 
+    def uses_epochs(self, group_id: str, member_id: str) -> bool:
+        """Whether a client has to know member epochs to commit: not as a member of the classic protocol."""
+        group = self.groups.get(group_id)
+        member = None if group is None else group.members.get(member_id)
+        return group is not None and (member is None or member.classic is None)
+
     def is_subscribed(self, group_id: str, topic: str) -> bool:
         group = self.groups.get(group_id)
         return group is not None and topic in group.topic_names()
 
     def tombstones(self, group_id: str) -> list[ConsumerRecord]:
-        """The records that delete a group without members; none if there is no such group."""
+        """The records that delete a group; none if there is no such group."""
         group = self.groups.get(group_id)
         if group is None:
             return []
-        gone = [ConsumerRecordDeleted(group_id, records.REGULAR_EXPRESSION, regex) for regex in group.regexes]
+        gone = [
+            ConsumerRecordDeleted(group_id, kind, member_id)
+            for member_id in group.members
+            for kind in records.OF_MEMBER
+        ]
+        gone += [ConsumerRecordDeleted(group_id, records.REGULAR_EXPRESSION, regex) for regex in group.regexes]
         return [
             *gone,
             ConsumerRecordDeleted(group_id, records.TARGET_EPOCH),
@@ -184,7 +185,7 @@ class ConsumerGroups:
 
     def assignor_of(self, group: ConsumerGroup) -> str:
         """The assignor that most members have chosen; else the first one of the configuration."""
-        names = self._settings(group.group_id).assignors
+        names = self.settings(group.group_id).assignors
         chosen = Counter(member.server_assignor for member in group.members.values())
         return max(names, key=lambda name: (chosen[name], -names.index(name)))
 
@@ -207,55 +208,54 @@ class ConsumerGroups:
         for group in self.groups.values():
             for member in group.members.values():
                 key = (group.group_id, member.member_id)
-                self._sessions.set(key, now.monotonic_ms + self._settings(group.group_id).session_timeout_ms)
-                if member.state is MemberState.UNREVOKED_PARTITIONS:
+                self.sessions.set(key, now.monotonic_ms + self._session_ms(group.group_id, member))
+                if member.classic is not None:
+                    self.rejoins.set(key, now.monotonic_ms + member.rebalance_timeout_ms)
+                elif member.state is MemberState.UNREVOKED_PARTITIONS:
                     self._revocations.set(key, now.monotonic_ms + member.rebalance_timeout_ms)
 
     # --- time
 
     def next_deadline_ms(self) -> int | None:
         """The time of the next `tick` (monotonic); None if there is no deadline."""
-        deadlines = (self._sessions.next_ms(), self._revocations.next_ms())
+        deadlines = (self.sessions.next_ms(), self._revocations.next_ms(), self.rejoins.next_ms())
         return min((ms for ms in deadlines if ms is not None), default=None)
 
     def tick(self, now: Now) -> None:
         """Remove members whose session has expired, and those that did not revoke their partitions in time."""
         gone: dict[str, set[str]] = {}
-        for deadlines in (self._sessions, self._revocations):
+        for deadlines in (self.sessions, self._revocations, self.rejoins):
             for group_id, member_id in deadlines.expired(now.monotonic_ms):
                 group = self.groups.get(group_id)
                 if group is not None and member_id in group.members:
                     gone.setdefault(group_id, set()).add(member_id)
         for group_id, member_ids in gone.items():
-            draft = Draft(self.groups[group_id])
-            self._remove(draft, sorted(member_ids))
             try:
-                self._commit(draft.records, now)
+                self.remove_members(group_id, sorted(member_ids), now)
             except KafkaError:
                 for member_id in member_ids:
-                    self._sessions.set((group_id, member_id), now.monotonic_ms + RETRY_MS)
+                    self.sessions.set((group_id, member_id), now.monotonic_ms + RETRY_MS)
 
     # --- a heartbeat
 
     def _beat(
-        self, request: Heartbeat, now: Now, *, seen: _Seen, matches: bool, may_describe: MayDescribe
+        self, draft: Draft, request: Heartbeat, now: Now, *, seen: _Seen, matches: bool, may_describe: MayDescribe
     ) -> Outcome[Answer, ConsumerRecord]:
-        draft = Draft(self._group(request))
         member_id = self._joined(draft, request)
         member = draft.group.members.get(member_id) or Member(member_id)
         is_new = member_id not in draft.group.members
-        subscribed = _subscription(draft.group.group_id, member, request)
-        changed = is_new or subscribed != _subscription(draft.group.group_id, member)
+        subscribed = subscription_of(draft.group.group_id, member, request)
+        changed = is_new or subscribed != subscription_of(draft.group.group_id, member)
         if changed:
             draft.add(subscribed)
         bump = is_new or (subscribed.topic_names, subscribed.topic_regex) != (member.topic_names, member.topic_regex)
         if bump or matches:
             bump |= self._match(draft, now, again=matches, may_describe=may_describe)
         if bump or seen.version != self._topics_version:
-            self._bump(draft, always=bump)
+            self.bump(draft, always=bump)
         if draft.group.group_epoch > draft.group.assignment_epoch:
-            self._assign(draft)
-        self._reconcile(draft, member_id, request.owned)
+            self.assign(draft)
+        self.reconcile(draft, member_id, request.owned)
         after = draft.group.members[member_id]
         tells = request.is_full or after.assigned != member.assigned
         return Outcome(Answer(member_id, after.member_epoch, after.assigned if tells else None), draft.records)
@@ -278,22 +278,28 @@ class ConsumerGroups:
         if request.member_epoch != JOINING:
             self._check_member(group, request)
             return request.member_id
-        member_id = request.member_id or self._new_id()
+        member_id = request.member_id or self.new_id()
         if owner is None:
-            members_max = self._settings(group.group_id).members_max
-            if member_id not in group.members and len(group.members) >= members_max:
-                raise KafkaError(
-                    ErrorCode.GROUP_MAX_SIZE_REACHED,
-                    f"The consumer group has reached its maximum capacity of {members_max} members.",
-                )
+            if member_id not in group.members:
+                self.check_room(group)
         elif owner != member_id:
-            if group.members[owner].member_epoch != LEFT_FOR_A_WHILE:
+            former = group.members[owner]
+            if former.member_epoch != LEFT_FOR_A_WHILE and former.classic is None:
                 raise KafkaError(
                     ErrorCode.UNRELEASED_INSTANCE_ID,
                     f"Static member {owner} with instance id {request.instance_id} is still a member of the group.",
                 )
-            _replace_static(draft, group.members[owner], member_id)
+            replace_static(draft, group.members[owner], member_id)
         return member_id
+
+    def check_room(self, group: ConsumerGroup) -> None:
+        """Check that another member may join. Raises KafkaError(GROUP_MAX_SIZE_REACHED)."""
+        members_max = self.settings(group.group_id).members_max
+        if len(group.members) >= members_max:
+            raise KafkaError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"The consumer group has reached its maximum capacity of {members_max} members.",
+            )
 
     def _check_member(self, group: ConsumerGroup, request: Heartbeat) -> Member:
         """The member. Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID or FENCED_MEMBER_EPOCH."""
@@ -323,7 +329,7 @@ class ConsumerGroups:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         if member_epoch != member.member_epoch:
             raise KafkaError(
-                ErrorCode.STALE_MEMBER_EPOCH,
+                ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION,
                 f"The member epoch {member_epoch} is stale: member {member_id} has {member.member_epoch}.",
             )
 
@@ -336,35 +342,35 @@ class ConsumerGroups:
         elapsed_ms = now.monotonic_ms - seen.regex_ms
         if seen.regex_version != self._topics_version and elapsed_ms >= REGEX_REFRESH_MS_MIN:
             return True
-        return elapsed_ms >= self._settings(group_id).regex_refresh_interval_ms
+        return elapsed_ms >= self.settings(group_id).regex_refresh_interval_ms
 
     def _match(self, draft: Draft, now: Now, *, again: bool, may_describe: MayDescribe) -> bool:
         """Match new regular expressions, or all `again`, and drop unused ones. Returns whether topics have changed."""
         used = draft.group.used_regexes()
         changed = False
-        _drop_regexes(draft, used)
+        drop_regexes(draft, used)
         for regex in sorted(used):
             known = draft.group.regexes.get(regex)
             if known is not None and not again:
                 continue
-            found = regular_expressions.matching(regex, self._topics.names())
+            found = regular_expressions.matching(regex, self.topics.names())
             names = tuple(name for name in found if may_describe(name))
             if known is None or names != known.topic_names:
                 draft.add(RegexResolved(draft.group.group_id, regex, names, self._topics_version, now.wall_ms))
                 changed |= known is not None or bool(names)
         return changed
 
-    def _bump(self, draft: Draft, *, always: bool) -> None:
+    def bump(self, draft: Draft, *, always: bool) -> None:
         """A new group epoch if the subscribed topics have changed, or `always`."""
-        changed_to = metadata_hash(self._topics, draft.group.topic_names())
+        changed_to = metadata_hash(self.topics, draft.group.topic_names())
         if always or changed_to != draft.group.metadata_hash:
             draft.add(GroupEpochBumped(draft.group.group_id, draft.group.group_epoch + 1, changed_to))
 
-    def _assign(self, draft: Draft) -> None:
+    def assign(self, draft: Draft) -> None:
         """The target assignment for the group epoch."""
         self._on_rebalance()
         group = draft.group
-        shapes = {name: self._topics.shape(name) for name in sorted(group.topic_names())}
+        shapes = {name: self.topics.shape(name) for name in sorted(group.topic_names())}
         ids: dict[tuple[tuple[str, ...], str | None], frozenset[UUID]] = {}
         candidates = {}
         for member in group.members.values():
@@ -384,7 +390,7 @@ class ConsumerGroups:
                     draft.add(MemberTargeted(group.group_id, member_id, partitions))
         draft.add(TargetDecided(group.group_id, group.group_epoch))
 
-    def _reconcile(self, draft: Draft, member_id: str, owned: Partitions | None) -> None:
+    def reconcile(self, draft: Draft, member_id: str, owned: Partitions | None) -> None:
         group = draft.group
         member = group.members[member_id]
         after = reconciled(
@@ -395,7 +401,7 @@ class ConsumerGroups:
             owned=owned,
         )
         if after != member:
-            draft.add(_assignment(group.group_id, after))
+            draft.add(assignment_of(group.group_id, after))
 
     # --- leaving
 
@@ -403,7 +409,8 @@ class ConsumerGroups:
         draft = Draft(self._group(request))
         member = self._check_member(draft.group, request)
         if request.member_epoch == LEAVING:
-            self._remove(draft, [member.member_id])
+            self.remove(draft, [member.member_id])
+            self.commit_or_downgrade(draft, now)
         else:
             left = replace(
                 member,
@@ -412,75 +419,65 @@ class ConsumerGroups:
                 state=MemberState.STABLE,
                 revoking=NO_PARTITIONS,
             )
-            draft.add(_assignment(request.group_id, left))
-        self._commit(draft.records, now)
-        self._revocations.discard((request.group_id, request.member_id))
+            draft.add(assignment_of(request.group_id, left))
+            self.commit(draft.records, now)
+            self._revocations.discard((request.group_id, request.member_id))
         return Answer(request.member_id, request.member_epoch)
 
-    def _remove(self, draft: Draft, member_ids: Sequence[str]) -> None:
+    def remove(self, draft: Draft, member_ids: Sequence[str]) -> None:
         """Remove members; the others get their partitions at their next heartbeats."""
         for member_id in member_ids:
-            _delete_member(draft, member_id)
-        _drop_regexes(draft, draft.group.used_regexes())
-        self._bump(draft, always=True)
+            delete_member(draft, member_id)
+        drop_regexes(draft, draft.group.used_regexes())
+        self.bump(draft, always=True)
 
-    def _commit(self, decided: Sequence[ConsumerRecord], now: Now) -> None:
+    def remove_members(self, group_id: str, member_ids: Sequence[str], now: Now) -> None:
+        """Raises KafkaError if the log cannot be written."""
+        if member_ids:
+            draft = Draft(self.groups[group_id])
+            self.remove(draft, member_ids)
+            self.commit_or_downgrade(draft, now)
+
+    def commit_or_downgrade(self, draft: Draft, now: Now) -> None:
+        """Append the records; or those of a classic group, if only classic members are left. Raises KafkaError."""
+        after, group_id = draft.group, draft.group.group_id
+        before = self.groups[group_id]
+        if (
+            self.settings(group_id).downgrades
+            and after.members
+            and all(member.classic is not None for member in after.members.values())
+            and any(member.classic is None for member in before.members.values())
+            and self._downgrade(before, after, now)
+        ):
+            for member_id in before.members:
+                for deadlines in (self.sessions, self._revocations, self.rejoins):
+                    deadlines.discard((group_id, member_id))
+        else:
+            self.commit(draft.records, now)
+
+    def _session_ms(self, group_id: str, member: Member) -> int:
+        if member.classic is not None:
+            return member.classic.session_timeout_ms
+        return self.settings(group_id).session_timeout_ms
+
+    def commit(self, decided: Sequence[ConsumerRecord], now: Now) -> None:
         """Append the records, and note the deadlines that follow from them."""
         self._append(decided, now)
         for record in decided:
             if isinstance(record, MemberAssigned):
                 key = (record.group, record.member_id)
                 member = self.groups[record.group].members[record.member_id]
-                if record.state is MemberState.UNREVOKED_PARTITIONS:
+                if record.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
                     self._revocations.set(key, now.monotonic_ms + member.rebalance_timeout_ms)
                 else:
                     self._revocations.discard(key)
+            elif isinstance(record, MemberSubscribed) and record.classic is not None:
+                key = (record.group, record.member_id)
+                if key not in self.sessions:  # the group was a classic one
+                    self.sessions.set(key, now.monotonic_ms + record.classic.session_timeout_ms)
             elif isinstance(record, ConsumerRecordDeleted) and record.kind == records.MEMBER:
-                self._revocations.discard((record.group, record.name))
-                self._sessions.discard((record.group, record.name))
-
-
-def check(request: Heartbeat, settings: ConsumerGroupSettings) -> None:
-    """Raises KafkaError, INVALID_REQUEST and others, for a heartbeat that no group could accept."""
-    for name, text in (
-        ("GroupId", request.group_id),
-        ("InstanceId", request.instance_id),
-        ("RackId", request.rack_id),
-    ):
-        if text is not None and not text.strip():
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} can't be empty.")
-    if request.member_epoch != JOINING and not request.member_id:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "MemberId can't be empty.")
-    if request.member_epoch == JOINING:
-        _check_first(request)
-    elif request.member_epoch == LEFT_FOR_A_WHILE:
-        if request.instance_id is None:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "InstanceId can't be null.")
-    elif request.member_epoch < LEFT_FOR_A_WHILE:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"MemberEpoch is invalid: {request.member_epoch}.")
-    if request.rebalance_timeout_ms < -1:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"RebalanceTimeoutMs is invalid: {request.rebalance_timeout_ms}.")
-    if request.server_assignor is not None and request.server_assignor not in settings.assignors:
-        raise KafkaError(
-            ErrorCode.UNSUPPORTED_ASSIGNOR,
-            f"ServerAssignor {request.server_assignor} is not supported. Supported assignors:"
-            f" {', '.join(settings.assignors)}.",
-        )
-    if request.topic_regex:
-        regular_expressions.check(request.topic_regex)
-
-
-def _check_first(request: Heartbeat) -> None:
-    """What a member must say when it joins."""
-    if request.rebalance_timeout_ms == -1:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "RebalanceTimeoutMs must be provided in first request.")
-    if request.owned is None or request.owned:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "TopicPartitions must be empty when (re-)joining.")
-    if request.topic_names is None and request.topic_regex is None:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST,
-            "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.",
-        )
+                for deadlines in (self.sessions, self._revocations, self.rejoins):
+                    deadlines.discard((record.group, record.name))
 
 
 def _check_member_epoch(member: Member, request: Heartbeat) -> None:
@@ -496,73 +493,3 @@ def _check_member_epoch(member: Member, request: Heartbeat) -> None:
             f"The member epoch {request.member_epoch} is not the one of the coordinator, {member.member_epoch}."
             " The member must abandon all its partitions and rejoin.",
         )
-
-
-def _subscription(group_id: str, member: Member, request: Heartbeat | None = None) -> MemberSubscribed:
-    """The record of the member's subscription, with what the heartbeat changes in it."""
-    known = MemberSubscribed(
-        group_id,
-        member.member_id,
-        member.instance_id,
-        member.rack_id,
-        member.client_id,
-        member.client_host,
-        member.topic_names,
-        member.topic_regex,
-        member.rebalance_timeout_ms,
-        member.server_assignor,
-    )
-    if request is None:
-        return known
-    return replace(
-        known,
-        instance_id=_either(request.instance_id, known.instance_id),
-        rack_id=_either(request.rack_id, known.rack_id),
-        client_id=request.client_id,
-        client_host=request.client_host,
-        topic_names=known.topic_names if request.topic_names is None else tuple(sorted(set(request.topic_names))),
-        topic_regex=known.topic_regex if request.topic_regex is None else request.topic_regex or None,
-        rebalance_timeout_ms=(
-            known.rebalance_timeout_ms if request.rebalance_timeout_ms == -1 else request.rebalance_timeout_ms
-        ),
-        server_assignor=_either(request.server_assignor, known.server_assignor),
-    )
-
-
-def _either(said: str | None, known: str | None) -> str | None:
-    return known if said is None else said
-
-
-def _assignment(group_id: str, member: Member) -> MemberAssigned:
-    return MemberAssigned(
-        group_id,
-        member.member_id,
-        member.member_epoch,
-        member.previous_epoch,
-        member.state,
-        member.assigned,
-        member.revoking,
-    )
-
-
-def _replace_static(draft: Draft, old: Member, member_id: str) -> None:
-    """A new process takes over what a static member had."""
-    group = draft.group
-    target = group.target.get(old.member_id, NO_PARTITIONS)
-    _delete_member(draft, old.member_id)
-    new = replace(
-        old, member_id=member_id, member_epoch=0, previous_epoch=0, state=MemberState.STABLE, revoking=NO_PARTITIONS
-    )
-    draft.add(_subscription(group.group_id, new))
-    draft.add(MemberTargeted(group.group_id, member_id, target))
-    draft.add(_assignment(group.group_id, new))
-
-
-def _delete_member(draft: Draft, member_id: str) -> None:
-    for kind in (records.MEMBER_ASSIGNMENT, records.MEMBER_TARGET, records.MEMBER):
-        draft.add(ConsumerRecordDeleted(draft.group.group_id, kind, member_id))
-
-
-def _drop_regexes(draft: Draft, used: Iterable[str]) -> None:
-    for regex in sorted(draft.group.regexes.keys() - set(used)):
-        draft.add(ConsumerRecordDeleted(draft.group.group_id, records.REGULAR_EXPRESSION, regex))

@@ -17,7 +17,7 @@ Source: Kafka's ConsumerGroup*Key.json and ConsumerGroup*Value.json (4.1).
 
 from __future__ import annotations
 
-import struct
+import struct as packing
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -27,7 +27,7 @@ from uuid import UUID
 from raylog.core.errors import InvariantViolation, ProtocolViolation
 from raylog.protocol import codec
 from raylog.protocol.records.strings import pack_string, unpack_string
-from raylog.protocol.schema import Api, array, int8, int32, int64, message, string, uuid
+from raylog.protocol.schema import Api, array, binary, int8, int32, int64, message, string, struct, uuid
 
 GROUP_EPOCH: Final = 3
 PARTITION_METADATA: Final = 4
@@ -36,6 +36,8 @@ TARGET_EPOCH: Final = 6
 MEMBER_TARGET: Final = 7
 MEMBER_ASSIGNMENT: Final = 8
 REGULAR_EXPRESSION: Final = 16
+OF_MEMBER: Final = (MEMBER_ASSIGNMENT, MEMBER_TARGET, MEMBER)
+"""The kinds of a member, in the order in which they are deleted."""
 KINDS: Final = frozenset({GROUP_EPOCH, MEMBER, TARGET_EPOCH, MEMBER_TARGET, MEMBER_ASSIGNMENT, REGULAR_EXPRESSION})
 _NAMED: Final = frozenset({MEMBER, MEMBER_TARGET, MEMBER_ASSIGNMENT, REGULAR_EXPRESSION})
 _VALUE_VERSION: Final = 0
@@ -66,6 +68,15 @@ class GroupEpochBumped:
 
 
 @dataclass(frozen=True, slots=True)
+class ClassicProtocols:
+    """What a member that uses the classic protocol has said in its JoinGroup, for itself."""
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+    """(name, metadata) of each assignor that it supports."""
+
+
+@dataclass(frozen=True, slots=True)
 class MemberSubscribed:
     """A member has joined, or has changed its subscription."""
 
@@ -79,6 +90,8 @@ class MemberSubscribed:
     topic_regex: str | None
     rebalance_timeout_ms: int
     server_assignor: str | None
+    classic: ClassicProtocols | None = None
+    """None for a member that uses the consumer protocol."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +170,18 @@ class _GroupEpoch:
 
 
 @message
+class _ClassicProtocol:
+    name: str = string()
+    metadata: bytes = binary()
+
+
+@message
+class _ClassicMember:
+    session_timeout_ms: int = int32()
+    supported_protocols: tuple[_ClassicProtocol, ...] = array(_ClassicProtocol)
+
+
+@message
 class _Member:
     api: ClassVar[Api] = _value("ConsumerGroupMemberMetadataValue")
     instance_id: str | None = string(None, null_since=0)
@@ -167,6 +192,7 @@ class _Member:
     subscribed_topic_regex: str | None = string(None, null_since=0)
     rebalance_timeout_ms: int = int32(-1)
     server_assignor: str | None = string(None, null_since=0)
+    classic_member_metadata: _ClassicMember | None = struct(_ClassicMember, None, null_since=0, tag=0)
 
 
 @message
@@ -218,12 +244,12 @@ _VALUES: Final[dict[int, type[Any]]] = {
 def encode(record: ConsumerRecord) -> tuple[bytes, bytes | None]:
     """Key and value of the record."""
     kind, name, value = _parts(record)
-    key = struct.pack(">h", kind) + pack_string(record.group)
+    key = packing.pack(">h", kind) + pack_string(record.group)
     if kind in _NAMED:
         key += pack_string(name)
     if value is None:
         return key, None
-    return key, struct.pack(">h", _VALUE_VERSION) + codec.encode(value, _VALUE_VERSION)
+    return key, packing.pack(">h", _VALUE_VERSION) + codec.encode(value, _VALUE_VERSION)
 
 
 def decode(kind: int, key: bytes, value: bytes | None) -> ConsumerRecord:
@@ -232,7 +258,7 @@ def decode(kind: int, key: bytes, value: bytes | None) -> ConsumerRecord:
     name = unpack_string(key, position)[0] if kind in _NAMED else ""
     if value is None:
         return ConsumerRecordDeleted(group, kind, name)
-    (version,) = struct.unpack_from(">h", value)
+    (version,) = packing.unpack_from(">h", value)
     if version != _VALUE_VERSION:
         raise InvariantViolation(f"record of kind {kind} of group {group!r}: value version {version} is unknown")
     try:
@@ -257,6 +283,7 @@ def _parts(record: ConsumerRecord) -> tuple[int, str, Any]:
                 subscribed_topic_regex=record.topic_regex,
                 rebalance_timeout_ms=record.rebalance_timeout_ms,
                 server_assignor=record.server_assignor,
+                classic_member_metadata=_classic_member(record.classic),
             )
             return MEMBER, record.member_id, member
         case TargetDecided():
@@ -295,6 +322,7 @@ def _record(group: str, name: str, value: object) -> ConsumerRecord:
                 value.subscribed_topic_regex,
                 value.rebalance_timeout_ms,
                 value.server_assignor,
+                _classic_protocols(value.classic_member_metadata),
             )
         case _TargetEpoch():
             return TargetDecided(group, value.assignment_epoch)
@@ -313,6 +341,20 @@ def _record(group: str, name: str, value: object) -> ConsumerRecord:
         case _RegularExpression():
             return RegexResolved(group, name, value.topics, value.version, value.timestamp)
     raise InvariantViolation(f"no record has the value {value!r}")
+
+
+def _classic_member(said: ClassicProtocols | None) -> _ClassicMember | None:
+    if said is None:
+        return None
+    protocols = tuple(_ClassicProtocol(name=name, metadata=metadata) for name, metadata in said.protocols)
+    return _ClassicMember(session_timeout_ms=said.session_timeout_ms, supported_protocols=protocols)
+
+
+def _classic_protocols(kept: _ClassicMember | None) -> ClassicProtocols | None:
+    if kept is None:
+        return None
+    protocols = tuple((each.name, bytes(each.metadata)) for each in kept.supported_protocols)
+    return ClassicProtocols(kept.session_timeout_ms, protocols)
 
 
 def numbers_by_topic(partitions: Iterable[TopicIdPartition]) -> dict[UUID, tuple[int, ...]]:

@@ -24,6 +24,9 @@ class Topics(Protocol):
     def shape(self, name: str) -> TopicShape | None:
         """None for a topic that does not exist."""
 
+    def name(self, topic_id: UUID) -> str | None:
+        """None for a topic that does not exist."""
+
     def names(self) -> Iterable[str]:
         """All topics."""
 
@@ -37,6 +40,10 @@ class ImageTopics:
     def shape(self, name: str) -> TopicShape | None:
         topic = self._image().topics.get(name)
         return None if topic is None else TopicShape(topic.topic_id, len(topic.partitions))
+
+    def name(self, topic_id: UUID) -> str | None:
+        topic = self._image().topics_by_id.get(topic_id)
+        return None if topic is None else topic.name
 
     def names(self) -> Iterable[str]:
         return self._image().topics.keys()

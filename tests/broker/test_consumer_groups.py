@@ -8,7 +8,14 @@ from uuid import UUID
 import pytest
 
 from raylog.core.errors import ErrorCode
-from raylog.metadata.levels import CONSUMER_GROUPS_LEVEL
+from raylog.metadata.levels import CONSUMER_GROUPS_LEVEL, MIXED_GROUPS_LEVEL
+from raylog.protocol.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    decode,
+    encode,
+)
+from raylog.protocol.consumer_protocol import TopicPartitions as OfTopic
 from raylog.protocol.messages.api_versions import ApiVersionsRequest
 from raylog.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest, DescribedGroup
 from raylog.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
@@ -17,6 +24,7 @@ from raylog.protocol.messages.describe_groups import DescribeGroupsRequest
 from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from raylog.protocol.messages.heartbeat import HeartbeatRequest
 from raylog.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from raylog.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from raylog.protocol.messages.list_groups import ListGroupsRequest
 from raylog.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -33,11 +41,13 @@ from raylog.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
+from raylog.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.groupcoord.coordinator import RANGE
 from tests.support.direct_broker import DirectBroker
 
 CONFIG = {"offsets.topic.num.partitions": 3, "group.initial.rebalance.delay.ms": 0}
 MINUTE_MS = 60_000
+SUBSCRIPTION = encode(ConsumerProtocolSubscription(topics=("t",)))
 MISSING = ErrorCode.GROUP_ID_NOT_FOUND
 
 
@@ -61,12 +71,21 @@ def heartbeat(broker: DirectBroker, member_id: str = "m", epoch: int = 0, *, ver
     return broker.call(ConsumerGroupHeartbeatRequest(**{**given, **more}), version=version)
 
 
-def join_classic(broker: DirectBroker) -> Any:
-    protocols = (JoinGroupRequestProtocol(name="range", metadata=RANGE[1]),)
-    request = JoinGroupRequest(
-        group_id="g", session_timeout_ms=6000, rebalance_timeout_ms=6000, protocol_type="consumer", protocols=protocols
+def join_classic(
+    broker: DirectBroker, member_id: str = "", *, metadata: bytes = RANGE[1], kind: str = "consumer"
+) -> Any:
+    return broker.call(joining(member_id, metadata, kind), version=3)
+
+
+def joining(member_id: str, metadata: bytes, kind: str = "consumer") -> JoinGroupRequest:
+    return JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=6000,
+        rebalance_timeout_ms=6000,
+        member_id=member_id,
+        protocol_type=kind,
+        protocols=(JoinGroupRequestProtocol(name="range", metadata=metadata),),
     )
-    return broker.call(request, version=3)
 
 
 def commit(broker: DirectBroker, member_id: str, epoch: int, *, offset: int = 5, version: int = 9) -> ErrorCode:
@@ -162,8 +181,13 @@ def test_a_restarted_coordinator_knows_the_members(broker: DirectBroker, clean: 
 
 
 class TestBesideClassicGroups:
-    def test_a_group_with_members_keeps_its_protocol(self, broker: DirectBroker) -> None:
+    @pytest.fixture
+    def broker(self) -> DirectBroker:
+        return started(**{"group.consumer.migration.policy": "disabled"})
+
+    def test_a_group_with_members_keeps_its_protocol_at_an_earlier_level(self, broker: DirectBroker) -> None:
         heartbeat(broker)
+        broker.broker.image.metadata_level = MIXED_GROUPS_LEVEL - 1
         assert join_classic(broker).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         classic = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
         assert broker.call(classic).error_code == ErrorCode.UNKNOWN_MEMBER_ID
@@ -191,6 +215,141 @@ class TestBesideClassicGroups:
         broker.pass_time(20_000)
         (listed,) = broker.call(ListGroupsRequest(), version=5).groups
         assert (listed.group_id, listed.group_type) == ("g", "classic")
+
+
+class TestMixedGroups:
+    """Members of the classic protocol in a consumer group, and the group's change from one kind to the other."""
+
+    def test_a_classic_group_becomes_a_consumer_group_and_back(self, broker: DirectBroker) -> None:
+        classic = joined(broker)
+        assert synced(broker, classic) == {0, 1}
+        commit(broker, classic.member_id, classic.generation_id, version=8)
+        upgrading = heartbeat(broker)
+        assert (upgrading.error_code, upgrading.member_epoch) == (ErrorCode.NONE, classic.generation_id + 1)
+        assert upgrading.assignment.topic_partitions == ()
+        kinds = {each.member_id: each.member_type for each in described(broker).members}
+        assert kinds == {"m": 1, classic.member_id: 0}
+        assert beat_classic(broker, classic) == ErrorCode.REBALANCE_IN_PROGRESS
+        again = joined(broker, classic.member_id)
+        assert again.generation_id == classic.generation_id + 1
+        assert len(synced(broker, again)) == 1
+        answer = heartbeat(broker, "m", again.generation_id)
+        assert [len(each.partitions) for each in answer.assignment.topic_partitions] == [1]
+        assert beat_classic(broker, again) == ErrorCode.NONE
+        assert commit(broker, again.member_id, again.generation_id, version=8, offset=9) == ErrorCode.NONE
+        assert commit(broker, again.member_id, 1, version=8) == ErrorCode.ILLEGAL_GENERATION
+        assert beat_classic(broker, classic) == ErrorCode.ILLEGAL_GENERATION
+        before = described(broker)
+        broker.restart()
+        broker.pass_time(1000)
+        assert described(broker) == before
+        assert heartbeat(broker, "m", -1).error_code == ErrorCode.NONE
+        assert described(broker).error_code == MISSING
+        assert beat_classic(broker, again) == ErrorCode.REBALANCE_IN_PROGRESS
+        last = joined(broker, again.member_id)
+        assert last.generation_id == again.generation_id + 1
+        assert synced(broker, last) == {0, 1}
+        assert fetch(broker, None, -1).topics[0].partitions[0].committed_offset == 9
+        broker.restart()
+        broker.pass_time(1000)
+        assert beat_classic(broker, last) == ErrorCode.NONE
+
+    def test_members_that_wait_join_the_consumer_group(self, broker: DirectBroker) -> None:
+        first = joined(broker)
+        synced(broker, first)
+        other = broker.connect()
+        waiting = broker.send(joining("", SUBSCRIPTION), version=3, connection=other)
+        assert broker.answer(waiting, connection=other) is None
+        heartbeat(broker)
+        assert broker.answer(waiting, connection=other).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+        assert len(described(broker).members) == 3
+
+    @pytest.mark.parametrize(("policy", "upgrades"), [("upgrade", True), ("downgrade", False), ("disabled", False)])
+    def test_the_policy_says_what_is_permitted(self, policy: str, upgrades: bool) -> None:
+        broker = started(**{"group.consumer.migration.policy": policy})
+        classic = joined(broker)
+        synced(broker, classic)
+        assert heartbeat(broker).error_code == (ErrorCode.NONE if upgrades else MISSING)
+        if upgrades:
+            heartbeat(broker, "m", -1)
+            assert [each.member_type for each in described(broker).members] == [0]
+            assert beat_classic(broker, classic) == ErrorCode.REBALANCE_IN_PROGRESS
+            assert synced(broker, joined(broker, classic.member_id)) == {0, 1}
+
+    def test_a_classic_member_that_does_not_join_again_is_removed(self, broker: DirectBroker) -> None:
+        classic = joined(broker)
+        synced(broker, classic)
+        heartbeat(broker)
+        assert beat_classic(broker, classic) == ErrorCode.REBALANCE_IN_PROGRESS
+        for _ in range(3):
+            broker.pass_time(2500)
+            heartbeat(broker, "m", 2)
+            beat_classic(broker, classic)
+        assert [each.member_id for each in described(broker).members] == ["m"]
+        assert beat_classic(broker, classic) == ErrorCode.UNKNOWN_MEMBER_ID
+
+    def test_members_of_the_other_protocol_are_not_taken_for_classic_ones(self, broker: DirectBroker) -> None:
+        heartbeat(broker)
+        leaving = (MemberIdentity(member_id="m"),)
+        (answer,) = broker.call(LeaveGroupRequest(group_id="g", members=leaving), version=5).members
+        assert answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        classic = joined(broker)
+        wrong = SyncGroupRequest(
+            group_id="g",
+            generation_id=classic.generation_id,
+            member_id=classic.member_id,
+            protocol_type="consumer",
+            protocol_name="sticky",
+        )
+        assert broker.call(wrong, version=5).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        leaving = (MemberIdentity(member_id=classic.member_id),)
+        (answer,) = broker.call(LeaveGroupRequest(group_id="g", members=leaving), version=5).members
+        assert answer.error_code == ErrorCode.NONE
+        assert [each.member_id for each in described(broker).members] == ["m"]
+
+    @pytest.mark.parametrize("metadata", [b"", b"\xff", b"\0\1" + b"\xff" * 400, b"\0\0\x7f\xff\xff\xff"])
+    def test_words_that_are_no_subscription(self, broker: DirectBroker, metadata: bytes) -> None:
+        heartbeat(broker)
+        assert join_classic(broker, metadata=metadata).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        assert join_classic(broker, kind="connect").error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        assert len(described(broker).members) == 1
+
+    def test_a_group_that_does_not_share_partitions_stays_what_it_is(self, broker: DirectBroker) -> None:
+        classic = join_classic(broker, metadata=b"its own words")
+        request = SyncGroupRequest(group_id="g", generation_id=1, member_id=classic.member_id)
+        assert broker.call(request, version=3).error_code == ErrorCode.NONE
+        refused = heartbeat(broker)
+        assert refused.error_code == MISSING
+        assert "Cannot upgrade the classic group g" in refused.error_message
+        assert beat_classic(broker, classic) == ErrorCode.NONE
+
+
+def joined(broker: DirectBroker, member_id: str = "") -> Any:
+    """The response to a JoinGroup of a consumer, which is a member then."""
+    response = join_classic(broker, member_id, metadata=SUBSCRIPTION)
+    assert response.error_code == ErrorCode.NONE
+    return response
+
+
+def synced(broker: DirectBroker, joined: Any) -> set[int]:
+    """The partitions that the member gets. As the leader it takes all."""
+    shares: tuple[SyncGroupRequestAssignment, ...] = ()
+    if joined.leader == joined.member_id:
+        whole = ConsumerProtocolAssignment(assigned_partitions=(OfTopic(topic="t", partitions=(0, 1)),))
+        shares = (SyncGroupRequestAssignment(member_id=joined.member_id, assignment=encode(whole)),)
+    request = SyncGroupRequest(
+        group_id="g", generation_id=joined.generation_id, member_id=joined.member_id, assignments=shares
+    )
+    response = broker.call(request, version=3)
+    assert response.error_code == ErrorCode.NONE
+    content = decode(ConsumerProtocolAssignment, bytes(response.assignment))
+    return {number for topic in content.assigned_partitions for number in topic.partitions}
+
+
+def beat_classic(broker: DirectBroker, joined: Any) -> ErrorCode:
+    request = HeartbeatRequest(group_id="g", generation_id=joined.generation_id, member_id=joined.member_id)
+    code: ErrorCode = broker.call(request).error_code
+    return code
 
 
 def test_list_groups_filters_by_type_and_state(broker: DirectBroker) -> None:

@@ -15,11 +15,11 @@ from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment as TheirAssignment
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription as TheirSubscription
 
-from raylog.client.consumer import consumer_protocol
 from raylog.client.consumer.assignors import ASSIGNORS, Assignment, MemberSubscription
-from raylog.client.consumer.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
+from raylog.protocol import consumer_protocol
+from raylog.protocol.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 TOPICS = ("a", "b", "c")
 COUNTS = st.dictionaries(st.sampled_from(TOPICS), st.integers(0, 9))

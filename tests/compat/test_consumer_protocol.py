@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupType, KafkaException
+from confluent_kafka import ConsumerGroupState, ConsumerGroupType
 from confluent_kafka.admin import AdminClient
 
 import raylog
@@ -27,6 +27,7 @@ CONFIG = {
     "group.consumer.min.session.timeout.ms": 1000,
     "group.consumer.session.timeout.ms": 3000,
     "group.initial.rebalance.delay.ms": 0,
+    "group.min.session.timeout.ms": 1000,
     "offsets.topic.num.partitions": 3,
 }
 _NUMBERS = itertools.count()
@@ -58,8 +59,10 @@ def start(bootstrap_servers: str) -> Iterator[Start]:
     """Starts a member of a group with the consumer protocol: `start(group, topics)`."""
     with group_members() as start_any:
 
-        def start_one(group: str, topics: list[str], *, assignor: str = "uniform", **more: Any) -> GroupMember:
-            return start_any(LIBRARY, bootstrap_servers, group, topics, assignor=assignor, protocol="consumer", **more)
+        def start_one(
+            group: str, topics: list[str], *, assignor: str = "uniform", protocol: str = "consumer", **more: Any
+        ) -> GroupMember:
+            return start_any(LIBRARY, bootstrap_servers, group, topics, assignor=assignor, protocol=protocol, **more)
 
         yield start_one
 
@@ -138,18 +141,42 @@ def test_groups_are_listed_and_described(bootstrap_servers: str, topic: str, sta
     admin.delete_consumer_groups(["shown"])["shown"].result(ANSWER_SECONDS)
 
 
-def test_a_classic_member_is_refused_by_a_group_with_members(bootstrap_servers: str, topic: str, start: Start) -> None:
-    member = start("not-mixed", [topic])
-    wait_for_share([member], places(topic))
-    classic = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "not-mixed"})
-    classic.subscribe([topic])
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+def test_a_rolling_upgrade_and_downgrade_loses_nothing(
+    bootstrap_servers: str, topic: str, start: Start, assignor: str
+) -> None:
+    """Members are replaced one by one, while records come: each is read, and none twice by members that close."""
+    group, written = f"rolling-{assignor}", itertools.count()
 
-    def error() -> str:
-        try:
-            message = classic.poll(0.1)
-        except KafkaException as refused:
-            return str(refused)
-        return str(message.error()) if message is not None else ""
+    def type_of() -> str:
+        with raylog.AdminClient(bootstrap_servers=bootstrap_servers) as admin:
+            return admin.describe_consumer_groups(group)[group].type
 
-    wait_until(lambda: "INCONSISTENT_GROUP_PROTOCOL" in error(), lambda: "no error")
-    classic.close()
+    def write() -> range:
+        first = 30 * next(written)
+        batch = range(first, first + 30)
+        produce(bootstrap_servers, topic, batch)
+        return batch
+
+    def classic() -> GroupMember:
+        return start(group, [topic], assignor=assignor, protocol="classic")
+
+    def one() -> GroupMember:
+        return start(group, [topic])
+
+    members = [classic(), classic()]
+    everybody = list(members)
+    wait_for_share(members, places(topic))
+    sent = [*write()]
+    wait_for_values(everybody, sent)
+    kinds = []
+    for replacement in (one, one, classic, classic):
+        members[0].close()
+        members = [members[1], replacement()]
+        everybody.append(members[1])
+        wait_for_share(members, places(topic))
+        kinds.append(type_of())
+        sent += write()
+        wait_for_values(everybody, sent)
+    assert kinds == ["consumer", "consumer", "consumer", "classic"]
+    assert values_read(*everybody) == sorted(sent)

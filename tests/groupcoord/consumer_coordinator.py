@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from raylog.config.consumer_groups import ASSIGNOR_NAMES, ConsumerGroupSettings
+from raylog.config.consumer_groups import ASSIGNOR_NAMES, BIDIRECTIONAL, ConsumerGroupSettings
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.groupcoord import records
 from raylog.groupcoord.consumer.group import ConsumerGroup
-from raylog.groupcoord.consumer.groups import Answer, ConsumerGroups, Heartbeat
+from raylog.groupcoord.consumer.groups import ConsumerGroups
+from raylog.groupcoord.consumer.heartbeat import Answer, Heartbeat
 from raylog.groupcoord.consumer.records import NO_PARTITIONS, ConsumerRecord, Partitions
 from raylog.groupcoord.consumer.topics import TopicShape
 
@@ -33,6 +34,9 @@ class FakeTopics:
     def shape(self, name: str) -> TopicShape | None:
         return self.shapes.get(name)
 
+    def name(self, topic_id: UUID) -> str | None:
+        return next((name for name, shape in self.shapes.items() if shape.topic_id == topic_id), None)
+
     def names(self) -> Iterable[str]:
         return self.shapes
 
@@ -47,7 +51,9 @@ class FakeTopics:
 
 class ConsumerCoordinator:
     def __init__(self, *, members_max: int = 2000, **topics: int) -> None:
-        self.settings = ConsumerGroupSettings(True, SESSION_MS, HEARTBEAT_MS, members_max, ASSIGNOR_NAMES, 600_000)
+        self.settings = ConsumerGroupSettings(
+            True, SESSION_MS, HEARTBEAT_MS, members_max, ASSIGNOR_NAMES, 600_000, BIDIRECTIONAL
+        )
         self.topics = FakeTopics()
         self.log: list[tuple[bytes, bytes | None]] = []
         self.decided: list[ConsumerRecord] = []

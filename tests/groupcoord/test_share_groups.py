@@ -53,6 +53,9 @@ class Coordinator:
     def shape(self, name: str) -> TopicShape | None:
         return self.shapes.get(name)
 
+    def name(self, topic_id: UUID) -> str | None:
+        return next((name for name, shape in self.shapes.items() if shape.topic_id == topic_id), None)
+
     def names(self) -> Sequence[str]:
         return list(self.shapes)
 

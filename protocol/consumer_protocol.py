@@ -1,4 +1,6 @@
-"""What the members of a consumer group tell each other in JoinGroup and SyncGroup, which brokers pass on unread.
+"""What the members of a consumer group tell each other in JoinGroup and SyncGroup.
+
+Brokers pass it on unread, except in groups with members of both protocols.
 
 Source: Kafka's ConsumerProtocolSubscription.json, ConsumerProtocolAssignment.json, and the user data of its sticky
 assignors. Each begins with its version; a reader takes from a newer one what it knows.
@@ -61,8 +63,9 @@ class StickyAssignorUserData:
     generation: int = int32(NO_GENERATION, since=1)
 
 
-def encode(content: Message) -> bytes:
-    version = content.api.highest
+def encode(content: Message, version: int | None = None) -> bytes:
+    """In this version, or in the newest."""
+    version = content.api.highest if version is None else max(0, min(version, content.api.highest))
     return _VERSION.pack(version) + codec.encode(content, version)
 
 
@@ -76,6 +79,11 @@ def decode(cls: type[M], data: bytes) -> M:
     except (struct.error, ProtocolViolation) as error:
         what = str(error)
     raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"not a {cls.api.name}: {what}")
+
+
+def version_of(data: bytes) -> int:
+    """The version of something that `decode` accepts."""
+    return int(_VERSION.unpack_from(data)[0])
 
 
 def encode_sticky(owned: Iterable[TopicPartition], generation: int) -> bytes:

@@ -1,0 +1,168 @@
+"""Members of the classic protocol in consumer groups take Kafka's steps, and nothing is owned twice on the way."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from raylog.config.consumer_groups import DISABLED
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.groupcoord.consumer.records import MemberState
+from raylog.protocol import consumer_protocol
+from raylog.protocol.consumer_protocol import ConsumerProtocolAssignment
+from tests.groupcoord.consumer_coordinator import REBALANCE_MS, SESSION_MS, Client
+from tests.groupcoord.mixed_coordinator import ClassicClient, MixedCoordinator
+
+
+def grown(*, cooperative: bool, count: int = 1) -> tuple[MixedCoordinator, list[ClassicClient]]:
+    """A stable classic group."""
+    coordinator = MixedCoordinator(t=4)
+    members = [ClassicClient(coordinator, ("t",), cooperative) for _ in range(count)]
+    for _ in range(8):
+        for member in members:
+            member.beat()
+    assert sum(len(member.owned) for member in members) == 4
+    return coordinator, members
+
+
+def test_a_cooperative_member_gives_up_before_another_gets() -> None:
+    coordinator, (classic,) = grown(cooperative=True)
+    other = Client(coordinator, "m", ("t",))
+    other.beat()
+    assert other.owned == frozenset()
+    classic.beat()
+    assert (classic.errors, classic.step) == ([ErrorCode.REBALANCE_IN_PROGRESS], "join")
+    classic.beat()  # it joins, and still owns everything
+    other.beat()
+    assert other.owned == frozenset()
+    member = coordinator.group.members[classic.member_id]
+    assert (member.state, len(member.revoking)) == (MemberState.UNREVOKED_PARTITIONS, 2)
+    classic.beat()  # it gets two by SyncGroup, and gives up two
+    assert (len(classic.owned), classic.step) == (2, "join")
+    other.beat()
+    assert other.owned == frozenset()
+    classic.beat()
+    other.beat()
+    assert len(other.owned) == 2
+    assert not other.owned & classic.owned
+
+
+def test_an_eager_member_takes_one_step() -> None:
+    coordinator, (classic,) = grown(cooperative=False)
+    other = Client(coordinator, "m", ("t",))
+    other.beat()
+    classic.beat()
+    classic.beat()
+    assert classic.owned == frozenset()
+    other.beat()
+    classic.beat()
+    assert (len(classic.owned), len(other.owned), classic.step) == (2, 2, "in")
+    assert coordinator.group.state == "Stable"
+
+
+def test_what_others_have_released_is_fetched_by_another_join() -> None:
+    coordinator = MixedCoordinator(t=4)
+    first = Client(coordinator, "m", ("t",))
+    first.beat()
+    first.beat()
+    classic = ClassicClient(coordinator, ("t",), cooperative=True)
+    for _ in range(3):
+        classic.beat()
+    assert (classic.owned, classic.step) == (frozenset(), "in")
+    classic.beat()
+    assert classic.errors == []
+    first.beat()
+    first.revoke()
+    first.beat()
+    classic.beat()
+    assert classic.errors == [ErrorCode.REBALANCE_IN_PROGRESS]
+    for _ in range(2):
+        classic.beat()
+    assert len(classic.owned) == 2
+
+
+def test_a_member_that_does_not_sync_or_beat_is_removed() -> None:
+    coordinator, (classic,) = grown(cooperative=True)
+    other = Client(coordinator, "m", ("t",))
+    for _ in range(SESSION_MS // 5000 + 1):
+        other.beat()
+        coordinator.pass_time(5000)
+    assert set(coordinator.group.members) == {"m"}
+    coordinator, (classic,) = grown(cooperative=True)
+    other = Client(coordinator, "m", ("t",))
+    other.beat()
+    for _ in range(REBALANCE_MS // 5000 + 1):
+        other.beat()
+        coordinator.pass_time(5000)
+        coordinator.shard.classic_heartbeat("g", classic.generation, classic.member_id, None, coordinator.now)
+    assert set(coordinator.group.members) == {"m"}
+
+
+def test_a_group_whose_log_cannot_be_written_stays_what_it_is() -> None:
+    coordinator, (classic,) = grown(cooperative=False)
+    coordinator.appends_fail_with = ErrorCode.NOT_ENOUGH_REPLICAS
+    other = Client(coordinator, "m", ("t",))
+    other.beat()
+    assert other.errors == [ErrorCode.NOT_ENOUGH_REPLICAS]
+    assert not coordinator.is_consumer_group
+    classic.beat()
+    assert classic.step == "in"
+    coordinator.appends_fail_with = None
+    other.beat()
+    assert coordinator.is_consumer_group
+    coordinator.appends_fail_with = ErrorCode.NOT_ENOUGH_REPLICAS
+    with pytest.raises(KafkaError):
+        other.leave()
+    assert coordinator.is_consumer_group
+    assert set(coordinator.group.members) == {"m", classic.member_id}
+    coordinator.appends_fail_with = None
+    other.leave()
+    assert not coordinator.is_consumer_group
+    for _ in range(3):
+        classic.beat()
+    assert len(classic.owned) == 4
+
+
+@pytest.mark.parametrize(("protocol", "upgrades"), [("cooperative-sticky", True), ("own", False)])
+def test_what_an_assignor_of_its_own_has_noted_is_not_lost(protocol: str, upgrades: bool) -> None:
+    coordinator, (classic,) = grown(cooperative=True)
+    group = coordinator.shard.classic.groups["g"]
+    member = group.members[classic.member_id]
+    content = consumer_protocol.decode(ConsumerProtocolAssignment, member.assignment)
+    member.assignment = consumer_protocol.encode(replace(content, user_data=b"notes"))
+    group.protocol_name = protocol
+    other = Client(coordinator, "m", ("t",))
+    other.beat()
+    assert other.is_member == coordinator.is_consumer_group == upgrades
+
+
+def test_without_a_downgrade_classic_members_stay_in_the_consumer_group() -> None:
+    coordinator, (classic,) = grown(cooperative=False)
+    other = Client(coordinator, "m", ("t",))
+    other.beat()
+    coordinator.settings = replace(coordinator.settings, migration=DISABLED)
+    other.leave()
+    assert coordinator.is_consumer_group
+    for _ in range(5):
+        classic.beat()
+    assert len(classic.owned) == 4
+    classic.leave()
+    assert coordinator.group.state == "Empty"
+    again = ClassicClient(coordinator, ("t",))
+    for _ in range(5):
+        again.beat()
+    assert not coordinator.is_consumer_group
+    assert len(again.owned) == 4
+
+
+def test_many_members_change_the_protocol() -> None:
+    coordinator, members = grown(cooperative=False, count=40)
+    other = Client(coordinator, "m", ("t",))
+    other.beat()
+    assert len(coordinator.group.members) == 41
+    for _ in range(6):
+        for member in members:
+            member.beat()
+        other.beat()
+    assert sum(len(member.owned) for member in members) + len(other.owned) == 4
