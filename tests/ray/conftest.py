@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import raylog
+from tests.ray import closed_cluster as closed
 
 KILLED = "killed-again"
 """The name of the cluster."""
@@ -26,4 +27,11 @@ CONFIG = {
 def killed_cluster(ray_runtime: None) -> Iterator[raylog.Cluster]:
     """Three brokers and three controllers. A test uses topics and groups of its own, and leaves all running."""
     with raylog.start(KILLED, brokers=3, controllers=3, config=CONFIG) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="package")
+def closed_cluster(ray_runtime: None) -> Iterator[closed.ClosedCluster]:
+    """A broker that clients reach by its actor alone. A test uses topics and groups of its own."""
+    with closed.closed_cluster() as cluster:
         yield cluster

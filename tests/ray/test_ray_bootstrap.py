@@ -10,34 +10,13 @@ import pytest
 
 import raylog
 from tests.compat.topics import create_topic
+from tests.ray.closed_cluster import ClosedCluster, login
 from tests.support.forms import by_form
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
 
-NAME, CLOSED = "named", "behind-closed-ports"
+NAME = "named"
 LARGE = b"x" * 300_000
-USERS = {"bob": "builder", "alice": "secret"}
-BROKER_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required " + " ".join(
-    f'user_{user}="{password}"' for user, password in USERS.items()
-)
-CLOSED_CONFIG = {
-    "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
-    "advertised.listeners": "SASL_PLAINTEXT://127.0.0.1:1",  # where nothing listens
-    "sasl.enabled.mechanisms": "PLAIN",
-    "listener.name.sasl_plaintext.plain.sasl.jaas.config": BROKER_LOGIN + ";",
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "super.users": "User:bob",
-    "group.initial.rebalance.delay.ms": 0,
-}
-
-
-def login(user: str, password: str | None = None) -> dict[str, Any]:
-    text = f'username="{user}" password="{password or USERS[user]}"'
-    return {
-        "security_protocol": "SASL_PLAINTEXT",
-        "sasl_mechanism": "PLAIN",
-        "sasl_jaas_config": f"org.apache.kafka.common.security.plain.PlainLoginModule required {text};",
-    }
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +27,9 @@ def cluster(ray_runtime: None) -> Iterator[raylog.Cluster]:
 
 
 @pytest.fixture(scope="module")
-def closed(ray_runtime: None) -> Iterator[str]:
-    with raylog.start(CLOSED, config=CLOSED_CONFIG):
-        yield f"ray://{CLOSED}"
+def closed(closed_cluster: ClosedCluster) -> str:
+    create_topic(closed_cluster.plain, "t", partitions=1)
+    return closed_cluster.servers
 
 
 def send_and_read(servers: str, value: bytes, **settings: Any) -> list[bytes]:
