@@ -68,6 +68,8 @@ EXAMPLES: Final[Mapping[str, str]] = {
     "audit log": "raylog audit log orders",
     "mirror start": "raylog mirror start --config mm2.properties",
     "mirror status": "raylog mirror status",
+    "mirror failover": "raylog mirror failover --config mm2.properties --dry-run",
+    "mirror failback": "raylog mirror failback --config mm2.properties --dry-run",
     "events": "raylog events --node broker-0",
     "metrics": "raylog metrics --name shop --json",
     "features describe": "raylog features describe",

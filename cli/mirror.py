@@ -11,6 +11,12 @@ status` finds it by its name. With --json it prints one object:
      "last_record_age_ms": 500, "lost": 0, "error": null, "attempts": 0}],
      "control": [{"task": "topics", "runs": 3, "last_success_ms": 1700000000000, "error": null, "problems": []}]}]}]}
 
+`raylog mirror failover` and `failback` need no running mirror and no Ray. With --json they print one object:
+
+    {"flow": "A->B", "dry_run": true,
+     "uncopied": [{"topic": "orders", "partition": 0, "copied": 120, "source_end": 125}],
+     "moves": [{"group": "billing", "topic": "A.orders", "partition": 0, "offset": 118}], "problems": []}
+
 With --live it is printed again every second until it is interrupted, with --json as a line each.
 """
 
@@ -35,7 +41,9 @@ from raylog.cli.arguments import Subparsers, whole_number
 from raylog.cli.columns import columns
 from raylog.core.errors import ConfigError
 from raylog.core.logs import log_to_stderr
-from raylog.mirror.config import parse_mirror_config
+from raylog.mirror.config import ARROW, MirrorConfig, parse_mirror_config
+from raylog.mirror.control_clients import ControlClients
+from raylog.mirror.failover import Report, fail_back, fail_over
 
 if TYPE_CHECKING:
     from raylog.actors.mirror import ActorStatus
@@ -61,6 +69,17 @@ def add_to(subparsers: Subparsers) -> None:
     status.add_argument("--live", action="store_true", help="print it again every second until interrupted")
     status.set_defaults(run=_status)
 
+    for name, does in (
+        ("failover", "move idle groups to a flow's target"),
+        ("failback", "move them back to its source"),
+    ):
+        action = actions.add_parser(name, help=f"{does}, and show what is not copied")
+        action.add_argument("--config", metavar="FILE", required=True, help="mm2.properties, as MirrorMaker reads it")
+        action.add_argument("--flow", metavar="A->B", help="the flow (default: the only one of the file)")
+        action.add_argument("--dry-run", action="store_true", help="commit nothing, and show what would be committed")
+        action.add_argument("--json", action="store_true", help="print one JSON object")
+        action.set_defaults(run=_move, back=name == "failback")
+
     for action in (start, status):
         action.add_argument("--name", default="mirror", help="the mirror's name (default: mirror)")
         action.add_argument("--address", metavar="RAY", help="address of the Ray cluster, as for ray.init")
@@ -70,11 +89,7 @@ def _start(options: argparse.Namespace) -> None:
     log_to_stderr()
     use_token_file()
     check_name(options.name)
-    try:
-        text = Path(options.config).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--config {options.config}: {error}") from error
-    config = parse_mirror_config(text)
+    config = _config(options.config)
     for note in config.notes:
         print(f"raylog: {note}", file=sys.stderr)
     prepare_environment()
@@ -89,6 +104,14 @@ def _start(options: argparse.Namespace) -> None:
             print(f"raylog mirror {options.name} is running: {flows}", flush=True)
             with suppress(KeyboardInterrupt):
                 threading.Event().wait()
+
+
+def _config(path: str) -> MirrorConfig:
+    """Raises ConfigError."""
+    try:
+        return parse_mirror_config(Path(path).read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--config {path}: {error}") from error
 
 
 def _interrupt(*_: object) -> None:
@@ -116,6 +139,38 @@ def _status(options: argparse.Namespace) -> None:
             if not options.live:
                 return
             time.sleep(LIVE_SECONDS)
+
+
+def _move(options: argparse.Namespace) -> None:
+    flows = {flow.name: flow for flow in _config(options.config).flows}
+    name = next(iter(flows), "") if options.flow is None and len(flows) == 1 else options.flow
+    if name not in flows:
+        raise ConfigError(f"--flow={name}: must be one of the flows {', '.join(flows)}")
+    flow = flows[name]
+    with ControlClients(flow) as clients:
+        if options.back:
+            reverse = flows.get(f"{flow.target.alias}{ARROW}{flow.source.alias}")
+            report = fail_back(flow, reverse, clients, dry_run=options.dry_run)
+        else:
+            report = fail_over(flow, clients, dry_run=options.dry_run)
+    if options.json:
+        problems = [str(problem) for problem in report.problems]
+        print(json.dumps({"flow": name, "dry_run": options.dry_run, **asdict(report), "problems": problems}))
+    else:
+        print(moves(report, dry_run=options.dry_run))
+
+
+def moves(report: Report, *, dry_run: bool) -> str:
+    """How far the partitions are copied, which offsets of groups are committed, and what is wrong."""
+    missing = [
+        [each.topic, str(each.partition), str(each.copied), _number(each.source_end), _number(each.missing)]
+        for each in report.uncopied
+    ]
+    offsets = [[each.group, each.topic, str(each.partition), str(each.offset)] for each in report.moves]
+    lines = [columns(("TOPIC", "PARTITION", "COPIED", "END", "MISSING"), missing), ""] if missing else []
+    done = "would be committed" if dry_run else "committed"
+    lines += [columns(("GROUP", "TOPIC", "PARTITION", "OFFSET"), offsets), "", f"{len(offsets)} offsets {done}"]
+    return "\n".join([*lines, *map(str, report.problems)])
 
 
 def table(actors: Sequence[ActorStatus]) -> str:

@@ -14,19 +14,27 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final
 from uuid import UUID
 
 from raylog.client.admin.admin_client import AdminClient
 from raylog.client.admin.configs import ConfigEntry, ConfigResource, ConfigResourceType
-from raylog.client.admin.partitions import OffsetSpec
 from raylog.client.admin.topics import NewTopic
-from raylog.client.errors import AdminError
-from raylog.client.group_offsets import OffsetAndMetadata
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
+from raylog.mirror.cluster_reads import (
+    Clients,
+    Tail,
+    commit_group_offsets,
+    group_offsets,
+    open_offset_syncs,
+    partial_results,
+    partition_ends,
+    read_checkpoints,
+    read_offset_syncs,
+)
 from raylog.mirror.config import FlowConfig
-from raylog.mirror.formats import Checkpoint, Heartbeat, MirrorRecord, OffsetSync
+from raylog.mirror.formats import Checkpoint, Heartbeat
 from raylog.mirror.offset_translation import OffsetSyncStore
 from raylog.mirror.planning import (
     Problem,
@@ -35,7 +43,6 @@ from raylog.mirror.planning import (
     plan_acls,
     plan_checkpoints,
     plan_configs,
-    plan_group_offsets,
     plan_topics,
     remote_topics,
     translated,
@@ -46,7 +53,6 @@ from raylog.mirror.schedule import Schedule
 from raylog.security.acl import AclFilter, ResourceType
 
 log = logging.getLogger("raylog.mirror")
-T = TypeVar("T")
 PROBLEMS_KEPT: Final = 100
 """Of each task."""
 
@@ -58,31 +64,6 @@ BEAT: Final = "heartbeats"
 GROUPS: Final = "groups"
 CHECKPOINTS: Final = "checkpoints"
 GROUP_OFFSETS: Final = "group offsets"
-
-
-class Tail(Protocol):
-    """Reads an internal topic from its beginning on."""
-
-    def read(self) -> Sequence[MirrorRecord]:
-        """All that is there and was not read before. Raises KafkaError."""
-
-    def close(self) -> None: ...
-
-
-class Clients(Protocol):
-    """What the control of a flow needs of its clusters."""
-
-    @property
-    def source(self) -> AdminClient: ...
-
-    @property
-    def target(self) -> AdminClient: ...
-
-    def write(self, topic: str, records: Sequence[MirrorRecord], now_ms: int) -> None:
-        """To partition 0 of a topic of the target; returns when all are acknowledged. Raises KafkaError."""
-
-    def open_tail(self, topic: str, *, in_source: bool) -> Tail:
-        """Raises KafkaError."""
 
 
 @dataclass(slots=True)
@@ -208,7 +189,7 @@ class FlowControl:
             ]
             problems += _create(target, made)
         if plan.growing:
-            refused = _partial(lambda: target.create_partitions(plan.growing))[1]
+            refused = partial_results(lambda: target.create_partitions(plan.growing))[1]
             problems += [Problem(f"topic {name}", str(error)) for name, error in refused.items()]
         return problems
 
@@ -232,7 +213,7 @@ class FlowControl:
             if unknown:
                 problems.append(Problem(f"topic {remote}", f"the target does not have {', '.join(sorted(unknown))}"))
         if changes:
-            refused = _partial(lambda: self._clients.target.incremental_alter_configs(changes))[1]
+            refused = partial_results(lambda: self._clients.target.incremental_alter_configs(changes))[1]
             problems += [Problem(f"topic {resource.name}", str(error)) for resource, error in refused.items()]
         return problems
 
@@ -267,12 +248,12 @@ class FlowControl:
 
     def _translate(self, now_ms: int) -> Iterable[Problem]:
         """Follow the groups of the source, and write checkpoints for what has changed."""
-        committed, problems = self._committed()
+        committed, problems = group_offsets(self._clients.source, self.groups)
         if self.status[GROUPS].last_success_ms is None or self.status[INTERNAL_TOPICS].last_success_ms is None:
             return problems  # a cluster is out of reach, and reading from it would take long
         syncs, last = self._read_syncs(), self._read_checkpoints()
         candidates = {group: translated(group, self.remotes, offsets, syncs) for group, offsets in committed.items()}
-        ends = self._ends(tp for found in candidates.values() for tp in found)
+        ends = partition_ends(self._clients.target, (tp for found in candidates.values() for tp in found))
         chosen = []
         for group, found in candidates.items():
             more_recent, refused = plan_checkpoints(found, last.get(group, {}), ends)
@@ -284,72 +265,25 @@ class FlowControl:
             last.setdefault(each.group, {})[each.tp] = each
         return problems
 
-    def _committed(self) -> tuple[dict[str, Mapping[TopicPartition, OffsetAndMetadata | None]], list[Problem]]:
-        """By group of the source. Raises KafkaError if the source cannot be reached."""
-        found: dict[str, Mapping[TopicPartition, OffsetAndMetadata | None]] = {}
-        problems = []
-        for group in self.groups:
-            try:
-                found[group] = self._clients.source.list_consumer_group_offsets(group)
-            except KafkaError as error:
-                if error.code.retriable:
-                    raise
-                problems.append(Problem(f"group {group}", str(error)))
-        return found, problems
-
     def _commit(self, _: int) -> Iterable[Problem]:
         """Commit translated offsets for the groups that are idle in the target."""
-        target, problems = self._clients.target, []
         checkpoints = {group: found for group, found in (self._checkpoints or {}).items() if group in self.flow.groups}
-        described, failed = _partial(lambda: target.describe_consumer_groups(checkpoints)) if checkpoints else ({}, {})
-        ends = self._ends(tp for found in checkpoints.values() for tp in found)
-        for group, found in checkpoints.items():
-            error = failed.get(group)
-            if error is not None and error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
-                problems.append(Problem(f"group {group}", str(error)))
-                continue
-            state = None if error is not None else described[group].state
-            try:
-                present = target.list_consumer_group_offsets(group, list(found))
-                wanted = plan_group_offsets(found, state, present, ends)
-                if wanted:
-                    target.alter_consumer_group_offsets(group, wanted)
-            except KafkaError as refused:  # a consumer may have joined in between
-                problems.append(Problem(f"group {group}", str(refused)))
-        return problems
+        return commit_group_offsets(self._clients.target, checkpoints)[1]
 
     def _read_syncs(self) -> OffsetSyncStore:
         """Raises KafkaError; all is read again then."""
         known, self._syncs = self._syncs, None
-        tail, store = known or (
-            self._clients.open_tail(self.flow.offset_syncs_topic, in_source=self.flow.offset_syncs_in_source),
-            OffsetSyncStore(),
-        )
-        for record in _read(tail):
-            if (sync := _decoded(OffsetSync.decode, record)) is not None:
-                store.add(sync)
-        store.loaded()
+        tail, store = known or (open_offset_syncs(self.flow, self._clients), OffsetSyncStore())
+        read_offset_syncs(tail, store)
         self._syncs = (tail, store)
         return store
 
     def _read_checkpoints(self) -> dict[str, dict[TopicPartition, Checkpoint]]:
         """Those that were written before this process. Raises KafkaError."""
         if self._checkpoints is None:
-            found: dict[str, dict[TopicPartition, Checkpoint]] = {}
-            if self.flow.emit_checkpoints_ms is not None:
-                tail = self._clients.open_tail(self.flow.checkpoints_topic, in_source=False)
-                for record in _read(tail):
-                    if (checkpoint := _decoded(Checkpoint.decode, record)) is not None:
-                        found.setdefault(checkpoint.group, {})[checkpoint.tp] = checkpoint
-                tail.close()
-            self._checkpoints = found
+            emits = self.flow.emit_checkpoints_ms is not None
+            self._checkpoints = read_checkpoints(self.flow, self._clients) if emits else {}
         return self._checkpoints
-
-    def _ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The ends of those partitions of the target that exist."""
-        wanted = dict.fromkeys(partitions, OffsetSpec.LATEST)
-        found, _ = _partial(lambda: self._clients.target.list_offsets(wanted)) if wanted else ({}, {})
-        return {tp: each.offset for tp, each in found.items()}
 
 
 def _create_missing(admin: AdminClient, topics: Sequence[NewTopic]) -> None:
@@ -362,7 +296,7 @@ def _create_missing(admin: AdminClient, topics: Sequence[NewTopic]) -> None:
 
 def _create(admin: AdminClient, topics: Sequence[NewTopic]) -> list[Problem]:
     """Another worker may create the same topics at the same time."""
-    _, refused = _partial(lambda: admin.create_topics(topics)) if topics else ({}, {})
+    _, refused = partial_results(lambda: admin.create_topics(topics)) if topics else ({}, {})
     return [
         Problem(f"topic {name}", str(error))
         for name, error in refused.items()
@@ -373,33 +307,5 @@ def _create(admin: AdminClient, topics: Sequence[NewTopic]) -> list[Problem]:
 def _configs(admin: AdminClient, topics: Iterable[str]) -> dict[str, Mapping[str, ConfigEntry]]:
     """Of those topics that exist."""
     resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in topics]
-    found, _ = _partial(lambda: admin.describe_configs(resources)) if resources else ({}, {})
+    found, _ = partial_results(lambda: admin.describe_configs(resources)) if resources else ({}, {})
     return {resource.name: entries for resource, entries in found.items()}
-
-
-def _partial(call: Callable[[], Mapping[Any, T]]) -> tuple[Mapping[Any, T], Mapping[Any, KafkaError]]:
-    """The results of an operation and its errors, by item. Raises KafkaError if it failed as a whole."""
-    try:
-        return call(), {}
-    except AdminError as error:
-        if not error.errors:
-            raise
-        return error.results, error.errors
-
-
-def _read(tail: Tail) -> Sequence[MirrorRecord]:
-    """Raises KafkaError; the tail is closed then."""
-    try:
-        return tail.read()
-    except KafkaError:
-        tail.close()
-        raise
-
-
-def _decoded(decode: Callable[[bytes, bytes], T], record: MirrorRecord) -> T | None:
-    """None for a record that is not MirrorMaker's: it is left out."""
-    try:
-        return decode(record.key, record.value)
-    except KafkaError as error:
-        log.warning("record of a mirror left out", extra={"reason": error.message})
-        return None

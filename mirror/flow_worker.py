@@ -124,7 +124,9 @@ class FlowWorker:
             finally:
                 self._applied.set()
                 await asyncio.gather(*(self._end(number) for number in list(self._running)))
-                if syncing is not None:
+                if self._syncs is not None and syncing is not None:
+                    self._syncs.stop()
+                    await asyncio.wait([syncing], timeout=STOP_SECONDS)
                     syncing.cancel()
                     with suppress(asyncio.CancelledError):
                         await syncing

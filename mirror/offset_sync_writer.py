@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from raylog.client.admin.async_admin_client import AsyncAdminClient
@@ -32,6 +33,7 @@ class OffsetSyncWriter:
         self._flow = flow
         self._emitter = OffsetSyncEmitter(flow.offset_lag_max)
         self._unsent: list[OffsetSync] = []
+        self._stopping = asyncio.Event()
         self.error: KafkaError | None = None
         """Why the last syncs were not written; they are kept, and tried again."""
 
@@ -45,16 +47,24 @@ class OffsetSyncWriter:
             self._unsent = list({sync.tp: sync for sync in self._unsent}.values())
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Another worker copies these from now on, or the same one anew."""
+        """Another worker copies these from now on, or the same one anew. What they have reached is still written."""
+        self._unsent += self._emitter.pending()
         for tp in partitions:
             self._emitter.forget(tp)
 
+    def stop(self) -> None:
+        self._stopping.set()
+
     async def run(self, admin: AsyncAdminClient) -> None:
-        """Until it is cancelled. `admin` is a client of the cluster that has the topic."""
+        """Until `stop`, when all is written or was tried. `admin` is a client of the cluster that has the topic."""
         topic_is_known = False
         async with AsyncProducer(_producer_config(self._flow)) as producer:
-            while True:
-                await asyncio.sleep(RETRY_SECONDS if self.error is not None else WRITE_SECONDS)
+            is_last = False
+            while not is_last:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(WRITE_SECONDS if self.error is None else RETRY_SECONDS):
+                        await self._stopping.wait()
+                is_last = self._stopping.is_set()
                 self._unsent += self._emitter.pending()
                 if not self._unsent:
                     continue

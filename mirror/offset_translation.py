@@ -135,6 +135,18 @@ class OffsetSyncStore:
                 return sync.downstream_offset + (sync.upstream_offset < upstream_offset)
         return None
 
+    def translate_back(self, tp: TopicPartition, downstream_offset: int) -> int | None:
+        """The offset in the partition `tp` of the source for a group's offset in its copy; None if it is not known.
+
+        As `translate`, the other way: the group may read again in the source what it has read in the copy.
+        """
+        if not self._is_loaded:
+            return None
+        for sync in reversed(self._syncs.get(tp, ())):
+            if sync.downstream_offset <= downstream_offset:
+                return sync.upstream_offset + (sync.downstream_offset < downstream_offset)
+        return None
+
     def __len__(self) -> int:
         return sum(map(len, self._syncs.values()))
 

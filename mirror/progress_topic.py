@@ -26,7 +26,7 @@ async def fix_shards(admin: AsyncAdminClient, flow: FlowId, *, tasks: int, repli
     Raises ConfigError for a topic that is not compacted; KafkaError.
     """
     topic = flow.progress_topic
-    count = await _partition_count(admin, topic)
+    count = await partition_count(admin, topic)
     if count is None:
         try:
             await admin.create_topics([NewTopic(topic, max(tasks, SHARDS_MIN), replication_factor, configs=_CONFIGS)])
@@ -35,7 +35,7 @@ async def fix_shards(admin: AsyncAdminClient, flow: FlowId, *, tasks: int, repli
                 raise
         try:
             async with asyncio.timeout(READ_SECONDS):
-                while (count := await _partition_count(admin, topic)) is None:  # noqa: ASYNC110
+                while (count := await partition_count(admin, topic)) is None:  # noqa: ASYNC110
                     await asyncio.sleep(0.1)
         except TimeoutError:
             text = f"{topic} was created and is not there after {READ_SECONDS} s"
@@ -82,7 +82,7 @@ async def read_progress(
     return progress
 
 
-async def _partition_count(admin: AsyncAdminClient, topic: str) -> int | None:
+async def partition_count(admin: AsyncAdminClient, topic: str) -> int | None:
     """None if there is no such topic."""
     try:
         return len((await admin.describe_topics([topic]))[topic].partitions)

@@ -340,7 +340,8 @@ class Transactions:
             for each in topic.results_by_partition
         }
         worst = _worst(list(codes.values()))
-        if not self._refused(worst, now, detail=str([str(tp) for tp, code in codes.items() if code is worst])):
+        refused = ", ".join(str(tp) for tp, code in codes.items() if code is worst)
+        if not self._refused(worst, now, detail=f"{refused}: {worst.sentence}"):
             for tp in codes.keys() & self._new.keys():
                 del self._new[tp]
                 self._added.add(tp)
@@ -378,7 +379,7 @@ class Transactions:
         self._ask(request, partial(self._committed_offsets, commit), now, COMMIT_OFFSETS_VERSION_MAX, at)
 
     def _added_group(self, group_id: str, response: Any, now: Now) -> None:
-        if not self._refused(response.error_code, now, detail=f"group {group_id!r}"):
+        if not self._refused(response.error_code, now, detail=f"group {group_id!r}: {response.error_code.sentence}"):
             self._groups.add(group_id)
 
     def _committed_offsets(self, commit: OffsetCommit, response: Any, now: Now) -> None:
@@ -389,7 +390,9 @@ class Transactions:
                 if each.error_code is ErrorCode.NONE:
                     commit.left.pop(TopicPartition(topic.name, each.partition_index), None)
         group_id = commit.group.group_id
-        refused = self._refused(_worst(codes), now, (KeyType.GROUP, group_id), detail=f"group {group_id!r}")
+        worst = _worst(codes)
+        detail = f"group {group_id!r}: {worst.sentence}"
+        refused = self._refused(worst, now, (KeyType.GROUP, group_id), detail=detail)
         if not refused and not commit.operation.done:
             self._offsets.remove(commit)
             commit.operation.end()

@@ -58,7 +58,8 @@ def sources(draw: st.DrawFn) -> Source:
             if is_aborted:
                 source.aborted.append(Aborted(producer, first))
             attributes = TRANSACTIONAL | CONTROL
-            source.log += raw_batch(b"", 0, base_offset=offset, attributes=attributes, producer_id=producer)
+            marker = raw_record(0, timestamp_delta=0, key=b"\0\0\0\1", value=bytes(6), headers=[])
+            source.log += raw_batch(marker, 1, base_offset=offset, attributes=attributes, producer_id=producer)
             offset += 1
             continue
         offset += draw(st.integers(0, 2))
@@ -171,3 +172,11 @@ def test_a_batch_is_sent_again_under_another_sequence() -> None:
     first, second = sent(batch, base_sequence=1), sent(batch, base_sequence=4)
     assert [header.base_sequence for made in (first, second) for _, header in split_batches(made)] == [1, 4]
     assert first[HEADER_SIZE:] == second[HEADER_SIZE:]
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_a_batch_that_is_built_anew_keeps_its_codec(codec: Codec) -> None:
+    (batch,) = outgoing_batches(plain(codec), start=101, check_crcs=True)
+    assert batch.is_rebuilt
+    assert parse_header(sent(batch)).codec is codec
+    assert (batch.first_offset, batch.last_offset, batch.record_count) == (101, 102, 2)

@@ -14,6 +14,7 @@ from raylog.client.partition_reader import PartitionReader
 from raylog.core.ids import TopicPartition
 from raylog.protocol.records.batch import split_batches
 from raylog.protocol.records.compression import Codec
+from raylog.security.acl import AclBinding, AclFilter, Operation, PatternType, Permission, ResourceType
 from tests.client.served import Target
 from tests.mirror.flows import create, ends, flow_between, running, seen
 
@@ -107,6 +108,36 @@ def test_what_the_target_does_not_take_is_reported_and_copied_once_it_can_be(
     assert mode == "disabled" or found == seen(east, other)
 
 
+@MODES
+def test_a_target_that_refuses_by_authorization_is_reported_and_gets_all_once_it_permits(
+    east: Target, west: Target, mode: str
+) -> None:
+    topic, other = east.new_topic(), east.new_topic()
+    create(west, f"A.{topic}")
+    for number in range(3):
+        produce(east, topic, [b"%d" % number])
+        produce(east, other, [b"%d" % number])
+    flow = flow_between(east, west, topics=f"{topic},{other}", exactly_once_source_support=mode)
+    with AdminClient(bootstrap_servers=west.plain) as admin:
+        admin.create_acls([acl(f"A.{topic}", Operation.ALL, Permission.ALLOW)])
+        admin.create_acls([acl(f"A.{topic}", Operation.WRITE, Permission.DENY)])
+        with running(flow, backoff_ms_max=300) as run:
+            run.wait_for_end(other, {0: 3})
+            run.wait(lambda _: (shown := run.partition(topic)) and shown.state == "failing")
+            refused = run.partition(topic)
+            assert refused is not None
+            assert "Not authorized" in str(refused.error)
+            admin.delete_acls([AclFilter(resource_name=f"A.{topic}", operation=Operation.WRITE)])
+            run.wait_for_end(topic, {0: 3})
+            assert (shown := run.partition(topic)) is not None
+            assert (shown.state, shown.error) == ("running", None)
+    assert seen(west, f"A.{topic}") == seen(east, topic)
+
+
+def acl(topic: str, operation: Operation, permission: Permission) -> AclBinding:
+    return AclBinding(ResourceType.TOPIC, topic, PatternType.LITERAL, "User:ANONYMOUS", "*", operation, permission)
+
+
 def test_a_batch_that_is_too_large_for_the_target_is_sent_in_parts_in_its_codec(east: Target, west: Target) -> None:
     topic = east.new_topic()
     create(west, f"A.{topic}", max_message_bytes="3000")
@@ -126,6 +157,17 @@ def test_a_batch_that_is_too_large_for_the_target_is_sent_in_parts_in_its_codec(
         headers = [header for _, header in split_batches(chunk.records) if not header.is_control]
         assert len(headers) > 3
         assert {header.codec for header in headers} == {Codec.LZ4}
+
+
+def test_what_was_sent_is_committed_when_the_flow_is_stopped(east: Target, west: Target) -> None:
+    topic = east.new_topic()
+    create(west, f"A.{topic}")
+    produce(east, topic, [b"1", b"2"])
+    flow = flow_between(east, west, topics=topic, exactly_once_source_support="enabled")
+    with running(flow, has_control=False, commit_interval_ms=1_000_000) as run:
+        run.wait(lambda _: len(seen(west, f"A.{topic}", isolation="read_uncommitted")) == 2)
+        assert seen(west, f"A.{topic}") == []
+    assert seen(west, f"A.{topic}") == seen(east, topic)
 
 
 def test_records_that_were_deleted_before_they_were_copied_are_reported(east: Target, west: Target) -> None:

@@ -35,6 +35,11 @@ def test_a_translation_is_the_nearest_sync_plus_at_most_one(offset: int, expecte
     assert store_of(sync(100, 10), sync(150, 40)).translate(TP, offset) == expected
 
 
+@pytest.mark.parametrize(("offset", "expected"), [(9, None), (10, 100), (11, 101), (39, 101), (40, 150), (99, 151)])
+def test_the_way_back_is_the_nearest_sync_plus_at_most_one(offset: int, expected: int | None) -> None:
+    assert store_of(sync(100, 10), sync(150, 40)).translate_back(TP, offset) == expected
+
+
 def test_other_partitions_have_other_syncs() -> None:
     assert store_of(sync(100, 10)).translate(TopicPartition("orders", 1), 100) is None
 
@@ -172,6 +177,18 @@ class Copying:
                 upstream for upstream, downstream in last.items() if upstream >= offset and downstream < translated
             ]
             assert not skipped, (offset, translated, skipped)
+        self.check_back(store)
+
+    def check_back(self, store: OffsetSyncStore) -> None:
+        """What is before an offset that was translated back is copied before the offset in the target."""
+        first: dict[int, int] = {}
+        for upstream, downstream in self.copies:
+            first.setdefault(upstream, downstream)
+        for offset in range(self.end + 1):
+            back = store.translate_back(TP, offset)
+            if back is not None:
+                unread = [each for each in self.source if each < back and first.get(each, self.end) >= offset]
+                assert not unread, (offset, back, unread)
 
 
 STEPS = st.one_of(

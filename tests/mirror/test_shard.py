@@ -78,6 +78,16 @@ def test_a_shard_goes_on_where_its_progress_is_and_elsewhere_where_the_source_be
     assert not it.is_dirty
 
 
+def test_a_partition_that_returns_goes_on_where_it_was_also_if_nothing_of_it_could_be_sent() -> None:
+    it = shard()
+    it.assign(ONE, {})
+    assert it.fetched(TPS[0], 40)
+    it.stopped_at(TPS[0], REFUSED, at(0))
+    assert it.assign({}, {})
+    assert it.assign(ONE, {})
+    assert it.take_seeks(at(0)) == {TPS[0]: 40}
+
+
 def test_commits_are_due_by_time_by_bytes_and_at_the_end() -> None:
     it = shard()
     it.assign(ONE, {})
