@@ -19,6 +19,8 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import re
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -42,6 +44,9 @@ from raylog.core.ids import NO_OFFSET, TopicPartition
 
 UNKNOWN = "-"
 INACTIVE = ("Empty", DEAD)
+_DURATION = re.compile(
+    r"P(?:([0-9]{1,6})D)?(?:T(?=[0-9])(?:([0-9]{1,9})H)?(?:([0-9]{1,9})M)?(?:([0-9]{1,9}(?:\.[0-9]{1,9})?)S)?)?"
+)
 DRY_RUN = "This was a dry run; --execute resets the offsets."
 
 
@@ -85,8 +90,17 @@ def add_to(subparsers: Subparsers) -> None:
     target.add_argument(
         "--shift-by", type=_number, metavar="N", help="relative to the committed offset; may be negative"
     )
+    target.add_argument(
+        "--by-duration", type=_duration_ms, metavar="PnDTnHnMnS", help="so long ago, such as PT1H30M or P2D (ISO 8601)"
+    )
+    target.add_argument(
+        "--to-current", action="store_true", help="the committed offset, or the end of the log where there is none"
+    )
     target.add_argument("--from-file", type=argparse.FileType(), metavar="CSV", help="lines of topic,partition,offset")
     add_json(reset)
+    reset.add_argument(
+        "--export", action="store_true", help="print the new offsets as the lines that --from-file reads, and stop"
+    )
     way = reset.add_mutually_exclusive_group()
     way.add_argument("--dry-run", action="store_true", help="only print the new offsets (the default)")
     way.add_argument("--execute", action="store_true", help="reset the offsets")
@@ -334,6 +348,9 @@ def _reset(options: argparse.Namespace) -> None:
         first = _offsets(client, dict.fromkeys(wanted, OffsetSpec.EARLIEST))
         end = _offsets(client, dict.fromkeys(wanted, OffsetSpec.LATEST))
         offsets = {tp: min(max(offset, first[tp]), end[tp]) for tp, offset in sorted(wanted.items())}
+        if options.export:
+            print("\n".join(f"{tp.topic},{tp.partition},{offset}" for tp, offset in offsets.items()))
+            return
         if options.execute and offsets:
             client.alter_consumer_group_offsets(options.group, offsets)
     found = [
@@ -373,8 +390,14 @@ def _wanted(client: AdminClient, options: argparse.Namespace) -> Mapping[TopicPa
         return {tp: committed[tp] + options.shift_by for tp in partitions}
     if options.to_offset is not None:
         return dict.fromkeys(partitions, options.to_offset)
-    if options.to_datetime is not None:
-        found = _offsets(client, dict.fromkeys(partitions, options.to_datetime))
+    if options.to_current:
+        ends = _offsets(client, dict.fromkeys([tp for tp in partitions if tp not in committed], OffsetSpec.LATEST))
+        return {tp: committed.get(tp, ends.get(tp, 0)) for tp in partitions}
+    since_ms = options.to_datetime
+    if options.by_duration is not None:
+        since_ms = max(int(time.time() * 1000) - options.by_duration, 0)
+    if since_ms is not None:
+        found = _offsets(client, dict.fromkeys(partitions, since_ms))
         late = _offsets(client, {tp: OffsetSpec.LATEST for tp, offset in found.items() if offset == NO_OFFSET})
         return {**found, **late}  # the log end offset where no record has this timestamp or a later one
     special = OffsetSpec.EARLIEST if options.to_earliest else OffsetSpec.LATEST
@@ -403,6 +426,14 @@ def _read_file(lines: Iterable[str]) -> dict[TopicPartition, int]:
 
 
 # --- argument types
+
+
+def _duration_ms(text: str) -> int:
+    match = _DURATION.fullmatch(text)
+    if match is None or not any(match.groups()):
+        raise argparse.ArgumentTypeError(f"{text!r}: must be like PT1H30M or P2D")
+    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
+    return int(1000 * (86_400 * days + 3600 * hours + 60 * minutes + seconds))
 
 
 def _number(text: str) -> int:
