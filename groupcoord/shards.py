@@ -258,7 +258,7 @@ class GroupShard:
         if not self.has(group_id):
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
         if group_id in self.share.groups:
-            self.share.check_delete(group_id)
+            self.share.empty(group_id)
             self.append(self.share.tombstones(group_id), now)
             return
         gone: list[GroupRecord] = [*self.offsets.delete(group_id)]

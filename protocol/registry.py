@@ -20,6 +20,7 @@ from raylog.protocol.messages import (
     alter_partition,
     alter_partition_reassignments,
     alter_replica_log_dirs,
+    alter_share_group_offsets,
     alter_user_scram_credentials,
     api_versions,
     assign_replicas_to_dirs,
@@ -35,6 +36,7 @@ from raylog.protocol.messages import (
     delete_acls,
     delete_groups,
     delete_records,
+    delete_share_group_offsets,
     delete_share_group_state,
     delete_topics,
     describe_acls,
@@ -46,6 +48,7 @@ from raylog.protocol.messages import (
     describe_log_dirs,
     describe_producers,
     describe_quorum,
+    describe_share_group_offsets,
     describe_topic_partitions,
     describe_transactions,
     describe_user_scram_credentials,
@@ -299,6 +302,9 @@ APIS: Final = (
     served(WRITE_SHARE_GROUP_STATE, "WriteShareGroupState", 0,  1, 0,    0, write_share_group_state),
     served(DELETE_SHARE_GROUP_STATE, "DeleteShareGroupState", 0, 0, 0,   0, delete_share_group_state),
     served(READ_SHARE_GROUP_STATE_SUMMARY, "ReadShareGroupStateSummary", 0, 1, 0, 0, read_share_group_state_summary),
+    served(DESCRIBE_SHARE_GROUP_OFFSETS, "DescribeShareGroupOffsets", 0, 0, 0, 0, describe_share_group_offsets),
+    served(ALTER_SHARE_GROUP_OFFSETS, "AlterShareGroupOffsets", 0, 0, 0, 0, alter_share_group_offsets),
+    served(DELETE_SHARE_GROUP_OFFSETS, "DeleteShareGroupOffsets", 0, 0, 0, 0, delete_share_group_offsets),
 )
 
 INTERNAL_APIS: Final = (

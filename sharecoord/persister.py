@@ -170,6 +170,25 @@ class Persister:
 
         _each(partitions, begin, on_results, now)
 
+    def summaries(
+        self,
+        group: str,
+        partitions: Iterable[TopicIdPartition],
+        on_results: Callable[[Mapping[TopicIdPartition, Any], Now], None],
+        now: Now,
+    ) -> None:
+        """`summary` for each partition; `on_results` gets its result or a KafkaError."""
+        found: dict[TopicIdPartition, Any] = {}
+
+        def begin(partition: TopicIdPartition, on_result: OnResult) -> None:
+            def ended(result: Any, now: Now) -> None:
+                found[partition] = result
+                on_result(result, now)
+
+            self.summary(SharePartitionKey(group, *partition), on_result=ended, now=now)
+
+        _each(partitions, begin, lambda _, now: on_results(found, now), now)
+
     # --- time
 
     def tick(self, now: Now) -> None:

@@ -58,15 +58,18 @@ def _delete(broker: BrokerServices, exchange: Exchange, group_id: str, done: Cal
         shard.delete(group_id, exchange.now)
         done(group_id, ErrorCode.NONE)
         return
-    shard.share.check_delete(group_id)
+    shard.share.empty(group_id)
+    partitions = group.initialized | group.initializing
 
     def deleted(errors: Mapping[TopicIdPartition, KafkaError], now: Now) -> None:
         code = next((error.code for error in errors.values()), ErrorCode.NONE)
-        if code is ErrorCode.NONE:
-            try:
-                broker.groups.shard(exchange, group_id).delete(group_id, now)
-            except KafkaError as error:
-                code = error.code
+        try:
+            shard = broker.groups.shard(exchange, group_id)
+            shard.share.has_no_state(group_id, partitions - errors.keys(), now)
+            if code is ErrorCode.NONE:
+                shard.delete(group_id, now)
+        except KafkaError as error:
+            code = error.code
         done(group_id, code)
 
-    broker.persister.delete_all(group_id, group.initialized | group.initializing, deleted, exchange.now)
+    broker.persister.delete_all(group_id, partitions, deleted, exchange.now)

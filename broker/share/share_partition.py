@@ -156,14 +156,17 @@ class SharePartition:
         """The number of offsets from `start_offset` to `end_offset`."""
         return self.end_offset - self.start_offset + 1
 
-    @property
-    def delivery_complete_count(self) -> int:
-        """The number of offsets in flight that are acknowledged or archived, or about to be (KIP-1226)."""
-        return sum(
-            run.last - run.first + 1
-            for run in self._runs
-            if run.is_done or (run.ticket is not None and run.then is not RecordState.AVAILABLE)
-        )
+    def to_store(self) -> tuple[int, int]:
+        """The start offset, and the number of offsets from there on that are acknowledged or archived (KIP-1226), once
+        every pending decision is stored."""
+        start_offset, count = self.start_offset, 0
+        for run in self._runs:
+            if run.is_done or (run.ticket is not None and run.then is not RecordState.AVAILABLE):
+                if run.first == start_offset:
+                    start_offset = run.last + 1
+                else:
+                    count += run.last - run.first + 1
+        return start_offset, count
 
     def fetch_offset(self) -> int | None:
         """The first offset that can be acquired; None while too many are in flight."""

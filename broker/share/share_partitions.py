@@ -236,8 +236,7 @@ class SharePartitions:
             entry.key,
             entry.state_epoch,
             entry.leader_epoch,
-            entry.machine.start_offset,
-            entry.machine.delivery_complete_count,
+            *entry.machine.to_store(),
             tuple(records.StateBatch(*batch) for batch in batches),
         )
 

@@ -8,7 +8,7 @@ Source: KIP-932; for what it leaves open, the behaviour of Apache Kafka 4.2.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -133,10 +133,42 @@ class ShareGroups:
             interval_ms = min(interval_ms, INITIALIZING_HEARTBEAT_MS)
         return ShareAnswer(request.member_id, after.member_epoch, after.assigned if tells else None, interval_ms)
 
-    def check_delete(self, group_id: str) -> None:
-        """Check that the group may be deleted. Raises KafkaError(NON_EMPTY_GROUP)."""
-        if self.groups[group_id].members:
+    def empty(self, group_id: str) -> ShareGroup:
+        """The group, whose offsets may be changed. Raises KafkaError: GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP."""
+        group = self.groups.get(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Share group {group_id} not found.")
+        if group.members:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+        return group
+
+    def next_state_epoch(self, group_id: str, now: Now) -> int:
+        """The epoch with which start offsets are to be set anew, so that no leader overwrites them.
+
+        Raises KafkaError as `empty`, or the error of the append.
+        """
+        group = self.empty(group_id)
+        self._commit([ShareGroupEpochBumped(group_id, group.group_epoch + 1, group.metadata_hash)], now)
+        return group.group_epoch
+
+    def has_state(self, group_id: str, partitions: Mapping[tuple[UUID, int], str], now: Now) -> None:
+        """These partitions, of topics with these names, have state now. Raises KafkaError from the append."""
+        group = self.groups.get(group_id)
+        if group is not None and not partitions.keys() <= group.initialized:
+            draft = _Draft(group)
+            changed = group.initialized | partitions.keys()
+            self._change_state_partitions(draft, group.initializing - partitions.keys(), changed, partitions, now)
+            self._commit(draft.records, now)
+
+    def has_no_state(self, group_id: str, partitions: Partitions, now: Now) -> None:
+        """These partitions have no state any more; members that come get it anew. Raises KafkaError from the append."""
+        group = self.groups.get(group_id)
+        if group is not None and partitions & (group.initialized | group.initializing):
+            draft = _Draft(group)
+            initializing, initialized = group.initializing - partitions, group.initialized - partitions
+            self._change_state_partitions(draft, initializing, initialized, {}, now)
+            self._commit(draft.records, now)
+            self._seen.pop(group_id, None)
 
     def tombstones(self, group_id: str) -> list[ShareGroupRecord]:
         """The records that delete a group without members; none if there is no such group."""
@@ -270,7 +302,7 @@ class ShareGroups:
         draft: _Draft,
         initializing: Partitions,
         initialized: Partitions,
-        subscribed: dict[tuple[UUID, int], str],
+        subscribed: Mapping[tuple[UUID, int], str],
         now: Now,
     ) -> None:
         group = draft.group

@@ -26,6 +26,7 @@ from raylog.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
+from raylog.protocol.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from raylog.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
@@ -39,6 +40,7 @@ from raylog.protocol.messages.create_topics import CreatableTopic, CreateTopicsR
 from raylog.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from raylog.protocol.messages.delete_groups import DeleteGroupsRequest
 from raylog.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from raylog.protocol.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
 from raylog.protocol.messages.delete_share_group_state import DeleteShareGroupStateRequest, DeleteStateData
 from raylog.protocol.messages.delete_share_group_state import PartitionData as DeletedPartition
 from raylog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -50,6 +52,10 @@ from raylog.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from raylog.protocol.messages.describe_producers import DescribeProducersRequest
 from raylog.protocol.messages.describe_producers import TopicRequest as ProducersOf
 from raylog.protocol.messages.describe_quorum import DescribeQuorumRequest, RequestPartitionData, RequestTopicData
+from raylog.protocol.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+)
 from raylog.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from raylog.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from raylog.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
@@ -323,6 +329,19 @@ ASKED: dict[int, list[Required]] = {
     ],
     registry.SHARE_GROUP_DESCRIBE: [
         group_right(DESCRIBE, lambda name: ShareGroupDescribeRequest(group_ids=(name,)), version=1)
+    ],
+    registry.DESCRIBE_SHARE_GROUP_OFFSETS: [
+        group_right(
+            DESCRIBE,
+            lambda name: DescribeShareGroupOffsetsRequest(
+                groups=(DescribeShareGroupOffsetsRequestGroup(group_id=name),)
+            ),
+            version=0,
+        )
+    ],
+    registry.ALTER_SHARE_GROUP_OFFSETS: [group_right(READ, lambda name: AlterShareGroupOffsetsRequest(group_id=name))],
+    registry.DELETE_SHARE_GROUP_OFFSETS: [
+        group_right(DELETE, lambda name: DeleteShareGroupOffsetsRequest(group_id=name))
     ],
     registry.SHARE_FETCH: [group_right(READ, lambda name: ShareFetchRequest(group_id=name, member_id="m"), version=1)],
     registry.SHARE_ACKNOWLEDGE: [

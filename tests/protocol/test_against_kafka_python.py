@@ -16,11 +16,14 @@ from raylog.protocol import codec
 from raylog.protocol.header import encode_request_header, encode_response_header
 from raylog.protocol.messages.api_versions import ApiVersionsResponse
 from raylog.protocol.registry import (
+    ALTER_SHARE_GROUP_OFFSETS,
     CONSUMER_GROUP_DESCRIBE,
     CONSUMER_GROUP_HEARTBEAT,
     CREATE_DELEGATION_TOKEN,
+    DELETE_SHARE_GROUP_OFFSETS,
     DELETE_SHARE_GROUP_STATE,
     DESCRIBE_DELEGATION_TOKEN,
+    DESCRIBE_SHARE_GROUP_OFFSETS,
     EXPIRE_DELEGATION_TOKEN,
     INITIALIZE_SHARE_GROUP_STATE,
     READ_SHARE_GROUP_STATE,
@@ -52,6 +55,9 @@ UNKNOWN_TO_KAFKA_PYTHON = frozenset(
         INITIALIZE_SHARE_GROUP_STATE,
         READ_SHARE_GROUP_STATE,
         WRITE_SHARE_GROUP_STATE,
+        ALTER_SHARE_GROUP_OFFSETS,
+        DELETE_SHARE_GROUP_OFFSETS,
+        DESCRIBE_SHARE_GROUP_OFFSETS,
         DELETE_SHARE_GROUP_STATE,
         READ_SHARE_GROUP_STATE_SUMMARY,
     }

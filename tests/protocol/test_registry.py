@@ -78,6 +78,9 @@ def test_the_version_ranges_are_those_that_stock_clients_need() -> None:
         "WriteShareGroupState": (0, 1),
         "DeleteShareGroupState": (0, 0),
         "ReadShareGroupStateSummary": (0, 1),
+        "DescribeShareGroupOffsets": (0, 0),
+        "AlterShareGroupOffsets": (0, 0),
+        "DeleteShareGroupOffsets": (0, 0),
     }
     assert {spec.key: spec.lowest for spec in APIS if spec.lowest != spec.advertised_from} == {PRODUCE: 3}
 

@@ -10,8 +10,22 @@ import pytest
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import TopicPartition
 from raylog.metadata.levels import SHARE_GROUPS_LEVEL
+from raylog.protocol.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
 from raylog.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from raylog.protocol.messages.delete_groups import DeleteGroupsRequest
+from raylog.protocol.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequestTopic,
+)
+from raylog.protocol.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsRequestTopic,
+)
 from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from raylog.protocol.messages.list_groups import ListGroupsRequest
 from raylog.protocol.messages.share_fetch import ShareFetchRequest
@@ -75,7 +89,7 @@ class TestDelivery:
         assert member.acquired() == {0: [(0, 5, 1)]}
         types = [ACCEPT, RELEASE, REJECT, GAP]
         assert member.acknowledge(0, (0, 3, types)) == ErrorCode.NONE
-        assert state(broker) == (0, [(0, 0, 2, 1), (1, 1, 0, 1), (2, 3, 4, 1)])
+        assert state(broker) == (1, [(1, 1, 0, 1), (2, 3, 4, 1)])
         assert member.acquired() == {0: [(1, 1, 2)]}
         assert (
             member.acquired(
@@ -321,3 +335,78 @@ class TestGroups:
         assert key not in states.states
         member.beat()
         assert member.assigned == {}
+
+
+class TestOffsets:
+    def describe(self, broker: DirectBroker, *numbers: int, group: str = "g") -> Any:
+        topics = (DescribeShareGroupOffsetsRequestTopic(topic_name="t", partitions=numbers),) if numbers else None
+        wanted = DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=topics)
+        return broker.call(DescribeShareGroupOffsetsRequest(groups=(wanted,)), version=0).groups[0]
+
+    def offsets(self, broker: DirectBroker) -> dict[int, int]:
+        return {each.partition_index: each.start_offset for each in self.describe(broker).topics[0].partitions}
+
+    def alter(self, broker: DirectBroker, offset: int, *, number: int = 0, topic: str = "t") -> Any:
+        part = AlterShareGroupOffsetsRequestPartition(partition_index=number, start_offset=offset)
+        topics = (AlterShareGroupOffsetsRequestTopic(topic_name=topic, partitions=(part,)),)
+        response = broker.call(AlterShareGroupOffsetsRequest(group_id="g", topics=topics))
+        return response.error_code or response.responses[0].partitions[0].error_code
+
+    def delete(self, broker: DirectBroker, topic: str = "t") -> Any:
+        topics = (DeleteShareGroupOffsetsRequestTopic(topic_name=topic),)
+        response = broker.call(DeleteShareGroupOffsetsRequest(group_id="g", topics=topics))
+        return response.error_code or response.responses[0].error_code
+
+    def leave(self, member: ShareMember) -> None:
+        assert member.acknowledge(0, epoch=-1) == ErrorCode.NONE
+        assert member.beat(member_epoch=-1).error_code == ErrorCode.NONE
+
+    def test_they_are_described_altered_and_deleted(self, broker: DirectBroker, member: ShareMember) -> None:
+        produce(broker, 5)
+        assert self.offsets(broker) == {0: 0, 1: -1}
+        assert member.acquired() == {0: [(0, 4, 1)]}
+        assert member.acknowledge(0, (0, 4, [ACCEPT])) == ErrorCode.NONE
+        assert self.offsets(broker) == {0: 5, 1: -1}
+        assert self.alter(broker, 1) == self.delete(broker) == ErrorCode.NON_EMPTY_GROUP
+        self.leave(member)
+        assert self.alter(broker, 2) == ErrorCode.NONE
+        assert self.offsets(broker) == {0: 2, 1: -1}
+        other = another(broker)
+        assert other.acquired(0) == {0: [(2, 4, 1)]}
+        self.leave(other)
+        assert self.delete(broker) == ErrorCode.NONE
+        assert self.describe(broker).topics == ()
+        last = another(broker, "o")
+        assert last.acquired(0) == {0: [(0, 4, 1)]}, "it begins anew"
+        assert last.acknowledge(0, (0, 4, [ACCEPT])) == ErrorCode.NONE
+
+    def test_a_leader_that_does_not_know_of_the_new_offset_is_fenced(
+        self, broker: DirectBroker, member: ShareMember
+    ) -> None:
+        produce(broker, 5)
+        assert member.acquired() == {0: [(0, 4, 1)]}
+        assert member.beat(member_epoch=-1).error_code == ErrorCode.NONE
+        assert self.alter(broker, 3) == ErrorCode.NONE
+        assert member.acknowledge(0, (0, 4, [ACCEPT])) == ErrorCode.FENCED_STATE_EPOCH
+        assert self.offsets(broker)[0] == 3
+        assert another(broker).acquired(0) == {0: [(3, 4, 1)]}
+
+    @pytest.mark.parametrize("offset", [6, 1 << 40, HUGE])
+    def test_an_offset_after_the_end(self, broker: DirectBroker, member: ShareMember, offset: int) -> None:
+        produce(broker, 5)
+        self.leave(member)
+        assert self.alter(broker, offset) == ErrorCode.NONE
+        other = another(broker)
+        assert other.acquired(0) == {}
+        produce(broker, 1)
+        assert other.acquired() == {0: [(5, 5, 1)]}
+
+    def test_what_cannot_be(self, broker: DirectBroker, member: ShareMember) -> None:
+        assert self.describe(broker, group="other").error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        shown = {each.partition_index: each.error_code for each in self.describe(broker, 0, 7, -1).topics[0].partitions}
+        missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert shown == {0: ErrorCode.NONE, 7: missing, -1: missing}
+        self.leave(member)
+        assert self.alter(broker, -1) == ErrorCode.INVALID_REQUEST
+        assert self.alter(broker, 1, number=9) == self.alter(broker, 1, topic="other") == missing
+        assert self.delete(broker, "other") == missing

@@ -168,24 +168,22 @@ class Model(RuleBasedStateMachine):
     @precondition(lambda self: self.queue)
     @rule(stored=st.booleans())
     def settle(self, stored: bool) -> None:
-        decided = self.queue.pop(0)
+        """All decisions are stored by one write, or fail with it."""
+        queue, self.queue = self.queue, []
         if stored:
-            write = Write(
-                KEY,
-                0,
-                self.leader_epoch,
-                self.machine.start_offset,
-                self.machine.delivery_complete_count,
-                tuple(StoredBatch(*batch) for batch in decided.batches),
-            )
+            batches = tuple(StoredBatch(*batch) for decided in queue for batch in decided.batches)
+            write = Write(KEY, 0, self.leader_epoch, *self.machine.to_store(), batches)
             self.replay(self.coordinator.write(write, now_ms=0).records)
-        self.machine.settle(decided.ticket, stored=stored)
-        for each in self.offsets.values():
-            if each.ticket == decided.ticket:
-                each.ticket = None
-                if stored:
-                    (each.state, each.count), each.member = each.then, ""
+        for decided in queue:
+            self.machine.settle(decided.ticket, stored=stored)
+            for each in self.offsets.values():
+                if each.ticket == decided.ticket:
+                    each.ticket = None
+                    if stored:
+                        (each.state, each.count), each.member = each.then, ""
         self.advance()
+        if stored:
+            assert self.coordinator.states[KEY].snapshot.start_offset == self.start
 
     @rule(elapsed_ms=st.integers(0, 80))
     def time_passes(self, elapsed_ms: int) -> None:
