@@ -1,4 +1,4 @@
-"""The broker as a Ray actor: its lifecycle only."""
+"""Brokers and coordinators as Ray actors: their lifecycle only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import ray
 
 from raylog.actors.data_dir import ClusterFiles, create_log_dirs
 from raylog.actors.former_process import wait_until_unlocked
-from raylog.actors.names import broker_name
 from raylog.actors.node_actor import NodeActor, NodeSpec, PeerDirectory, exit_after_violation, new_nonce
 from raylog.broker.broker import Broker
 from raylog.broker.listeners import plan_listeners, with_last_ports
@@ -27,6 +26,7 @@ from raylog.logstore.cleaner_process import CleanerProcesses
 from raylog.logstore.disk import RealDisk
 from raylog.logstore.recovery_threads import run_in_threads
 from raylog.logstore.start_checks import check_machine
+from raylog.metadata.node_roles import NodeRole, role_of
 from raylog.metadata.voters import voter_ids
 from raylog.protocol.records.record_scan import kernel
 from raylog.quotas.usage import Throttled
@@ -40,7 +40,7 @@ FAILURES_SHOWN_MAX = 100
 
 @dataclass(frozen=True, slots=True)
 class BrokerStatus:
-    """A broker in the output of `raylog status`."""
+    """A broker or a coordinator in the output of `raylog status`."""
 
     id: int
     host: str
@@ -64,10 +64,13 @@ class BrokerStatus:
     metrics: str = ""
     """host:port of its metrics; empty if they are not shown."""
 
+    @property
+    def role(self) -> NodeRole:
+        return role_of(self.id)
 
-@ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=0)
-class BrokerActor(NodeActor):
-    """One broker of the cluster."""
+
+class BrokerNode(NodeActor):
+    """A node that holds partitions: a broker or a coordinator."""
 
     def __init__(self, spec: NodeSpec) -> None:
         super().__init__(spec)
@@ -141,7 +144,7 @@ class BrokerActor(NodeActor):
             found.abort()
 
     async def serve(self, files: ClusterFiles, configs: Configs) -> NodeServer:
-        name = broker_name(self._spec.node_id)
+        name = self._spec.name
         await self.renew_certificate()
         paths = log_dir_settings(configs).paths
         create_log_dirs(files, name, paths)
@@ -175,3 +178,18 @@ class BrokerActor(NodeActor):
         files.save_ports(name, {name: endpoint.port for name, endpoint in server.bound.items()})
         self._broker = broker
         return server
+
+
+@ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=0)
+class BrokerActor(BrokerNode):
+    """One broker of the cluster."""
+
+
+@ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=0)
+class GroupCoordinatorActor(BrokerNode):
+    """Leads partitions of __consumer_offsets, and so coordinates groups, apart from the work of brokers."""
+
+
+@ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=0)
+class TransactionCoordinatorActor(BrokerNode):
+    """Leads partitions of __transaction_state, and so coordinates transactions."""

@@ -12,9 +12,10 @@ from typing import Any
 
 from raylog.actors.cluster_actors import errors_of_ended_actor, merged_from_hosts
 from raylog.actors.handle_door import calls_as_node
-from raylog.actors.names import broker_name
+from raylog.actors.names import node_name
 from raylog.actors.waiting import wait_until_done
-from raylog.client.admin.cluster import describe_cluster, describe_metadata_quorum
+from raylog.client.admin.calls import node_ids
+from raylog.client.admin.cluster import describe_metadata_quorum
 from raylog.client.admin.topics import TopicDescription, describe_topics
 from raylog.core.errors import KafkaError
 from raylog.core.ids import NO_BROKER_ID, TopicPartition
@@ -33,8 +34,7 @@ def restart_broker(actor: Any, broker_id: int, *, timeout_seconds: float) -> Non
     deadline = time.monotonic() + timeout_seconds
     spec, pid = ray.get(actor.spec.remote()), ray.get(actor.status.remote()).pid
     secret = merged_from_hosts(spec.data_dir, spec.cluster, alive_hosts()).secret
-    stop_node(actor, spec.name)
-    ray.kill(actor, no_restart=False)
+    restart_now(actor, spec.name)
     silent: tuple[type[Exception], ...] = (*errors_of_ended_actor(), ray.exceptions.GetTimeoutError)
 
     def not_running() -> str:
@@ -46,6 +46,14 @@ def restart_broker(actor: Any, broker_id: int, *, timeout_seconds: float) -> Non
 
     wait_until_done(not_running, f"broker {broker_id} was restarted", deadline)
     wait_until_in_sync(actor, broker_id, secret, deadline)
+
+
+def restart_now(actor: Any, node: str) -> None:
+    """Stop a node cleanly, and have Ray start it again."""
+    import ray
+
+    stop_node(actor, node)
+    ray.kill(actor, no_restart=False)
 
 
 def stop_node(actor: Any, node: str) -> None:
@@ -60,11 +68,11 @@ def stop_node(actor: Any, node: str) -> None:
 
 def wait_until_in_sync(actor: Any, broker_id: int, secret: bytes, deadline: float) -> None:
     """Wait until all replicas of a broker that runs are in sync. Raises KafkaError(REQUEST_TIMED_OUT)."""
-    with calls_as_node({broker_name(broker_id): actor}, secret, client_id="raylog-restart") as calls:
+    with calls_as_node({node_name(broker_id): actor}, secret, client_id="raylog-restart") as calls:
 
         def awaited() -> str:
             try:
-                if all(node.node_id != broker_id for node in calls.run(describe_cluster()).nodes):
+                if broker_id not in calls.run(node_ids()):
                     return f"broker {broker_id} is not alive"
                 waiting = not_in_sync_on(broker_id, calls.run(describe_topics()).values())
             except KafkaError as error:

@@ -8,14 +8,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from raylog.actors.announcement import find_announced
 from raylog.actors.bootstrap import servers_of
-from raylog.actors.broker_restart import RESTART_SECONDS, restart_broker
+from raylog.actors.broker_restart import RESTART_SECONDS, restart_broker, restart_now
 from raylog.actors.broker_set import KeptDirectory, add_broker, changing, remove_broker
 from raylog.actors.client_files import PROPERTIES_FILE
 from raylog.actors.cluster_actors import (
@@ -28,15 +28,26 @@ from raylog.actors.cluster_actors import (
 )
 from raylog.actors.config_change import ConfigChange
 from raylog.actors.config_check import check_config
+from raylog.actors.coordinator_set import retire_coordinators, start_coordinators, with_coordinators
 from raylog.actors.data_dir import BROKERS_MAX, delete_data_dir, make_data_dir, plan_data_dir, with_further_dirs
 from raylog.actors.given_config import GivenConfig, NewConfig
 from raylog.actors.local_ray import join_or_start_ray, join_ray, prepare_environment
 from raylog.actors.login import create_users, prepare_login
-from raylog.actors.names import SUPERVISOR_NAME, broker_name, check_name, is_broker, number_of
+from raylog.actors.names import (
+    SUPERVISOR_NAME,
+    check_name,
+    is_broker,
+    is_controller,
+    is_coordinator,
+    node_id_of,
+    node_name,
+    number_of,
+)
 from raylog.client.client_config import ClientConfig, checked_properties
 from raylog.core.errors import ConfigError
 from raylog.core.journal import JournalEvent
-from raylog.metadata.voters import FIRST_VOTER_ID, VOTER_COUNTS
+from raylog.metadata.node_roles import IDS_PER_ROLE
+from raylog.metadata.voters import VOTER_COUNTS
 
 if TYPE_CHECKING:
     from raylog.actors.broker import BrokerStatus
@@ -74,10 +85,11 @@ class Interruption:
 
 
 class ClusterStatus(NamedTuple):
-    """All brokers and controllers of a cluster, including those that are not running."""
+    """All nodes of a cluster, including those that are not running."""
 
     brokers: list[BrokerStatus]
     controllers: list[ControllerStatus]
+    coordinators: list[BrokerStatus]
 
 
 class Cluster:
@@ -135,8 +147,8 @@ class Cluster:
         return [] if self._stopped else [number_of(node) for node in nodes_of(self.name) if is_broker(node)]
 
     def broker(self, broker_id: int) -> Any:
-        """The Ray actor handle of a broker. Raises KeyError."""
-        node = broker_name(broker_id)
+        """The Ray actor handle of a broker or a coordinator, by its id. Raises KeyError."""
+        node = node_name(broker_id)
         handle = current_handles(self.name, [node])[node]
         if handle is None:
             away = " is on a host that is not alive" if broker_id in self.broker_ids else ""
@@ -202,6 +214,8 @@ class Cluster:
         actors: handles that `broker` has returned before are invalid. Passwords of both configurations are kept in the
         data directory until all nodes are restarted.
 
+        Coordinators are restarted last, and nothing waits for them: brokers do their work meanwhile.
+
         The timeout applies to each node. `report` is called with a line about each step. Raises ConfigError for an
         invalid configuration, before anything is restarted, and if brokers are being restarted already. Raises
         KafkaError if a node does not start or get in sync: then those that follow are not restarted, and run with their
@@ -218,6 +232,11 @@ class Cluster:
                 began = time.monotonic()
                 restart_broker(self.broker(broker_id), broker_id, timeout_seconds=timeout_seconds)
                 report(f"Broker {broker_id} is in sync after {time.monotonic() - began:.1f} s.")
+            coordinators = current_handles(self.name, list(filter(is_coordinator, nodes_of(self.name))))
+            for node, handle in coordinators.items():
+                if handle is not None:
+                    report(f"Restarting {node}.")
+                    restart_now(handle, node)
 
     def _change_config(self, new: NewConfig, timeout_seconds: float, report: Callable[[str], None]) -> None:
         change = ConfigChange(self.name, new, report)
@@ -252,9 +271,8 @@ class Cluster:
         import ray
 
         self._stopped = True
-        _stop_nodes([handle for node, handle in self._handles.items() if is_broker(node)], self.name, ABANDON_SECONDS)
-        controllers = [handle for node, handle in self._handles.items() if not is_broker(node)]
-        _stop_nodes(controllers, self.name, ABANDON_SECONDS)
+        for group in _stop_order(self._handles):
+            _stop_nodes([self._handles[node] for node in group], self.name, ABANDON_SECONDS)
         if self._temporary_dir is not None:
             delete_data_dir(self._temporary_dir)
         if self._owns_ray:
@@ -281,6 +299,8 @@ def start(
     broker_config: Mapping[int, Mapping[str, Any]] | None = None,
     brokers: int | None = None,
     controllers: int | None = None,
+    group_coordinators: int | None = None,
+    transaction_coordinators: int | None = None,
     port: int | None = None,
     secure: bool | None = None,
     users: Mapping[str, str] | None = None,
@@ -298,6 +318,13 @@ def start(
     "PLAINTEXT://proxy:9093"}}`.
     `brokers` is their number: by default as many as `data_dir` contains, or one. `controllers` is the number of
     controllers: 1 (the default), 3 or 5, a minority of which may fail. It cannot be changed later.
+
+    `group_coordinators` and `transaction_coordinators` are the numbers of actors that lead the partitions of
+    __consumer_offsets and __transaction_state, apart from the work of brokers; several share the partitions. With 0
+    brokers do so. By default they are as `data_dir` says, else 1 from two brokers on, or 0 if clients reach brokers by
+    advertised.listeners. Coordinators use free ports, unless `broker_config` has listeners for their ids, which begin
+    at 2000 and 3000. Nothing waits for their start. The work moves to a coordinator when it has been in sync for 10 s,
+    and to a broker at once if it fails.
 
     Brokers and controllers are spread over the hosts of the Ray cluster. Each stays on its host, which has its data,
     under the same path on every host. If its host is not alive, it is started when the host is back.
@@ -325,6 +352,10 @@ def start(
         raise ConfigError(f"brokers={brokers}: must be between 1 and {BROKERS_MAX}")
     if controllers is not None and controllers not in VOTER_COUNTS:
         raise ConfigError(f"controllers={controllers}: must be one of {', '.join(map(str, VOTER_COUNTS))}")
+    coordinators = {"group_coordinators": group_coordinators, "transaction_coordinators": transaction_coordinators}
+    for argument, count in coordinators.items():
+        if count is not None and not 0 <= count <= IDS_PER_ROLE:
+            raise ConfigError(f"{argument}={count}: must be between 0 and {IDS_PER_ROLE}")
     new = NewConfig.of(config, broker_config, secure, users)
     given = GivenConfig(new.config or {}, port, of_single=new.broker_config or {})
     first_id = given.given_first_id()
@@ -347,12 +378,16 @@ def start(
         files = make_data_dir(data_dir, name=name, brokers=brokers, controllers=controllers, first_broker_id=first_id)
         if further_dirs:
             files = with_further_dirs(files, further_dirs)
+        files = with_coordinators(files, given, group_coordinators, transaction_coordinators)
         files, login = prepare_login(files, given)
-        handles = make_actors(files, given)
+        handles, specs = make_actors(files, given)
         ready = wait_until_ready(name, handles, interruption.check)
         statuses = [status for node, status in ready.items() if is_broker(node)]
-        create_users({node: handles[node] for node in ready if is_broker(node)}, files.secret, new.users, login)
+        running = {node: handles[node] for node in ready if is_broker(node)}
+        create_users(running, files.secret, new.users, login)
         client_config = {} if login is None else login.write(servers_of(statuses))
+        retire_coordinators(specs, files, running)
+        handles |= start_coordinators(specs, files)
     except BaseException:
         for handle in handles.values():
             ray.kill(handle, no_restart=True)
@@ -380,16 +415,20 @@ def _split(data_dirs: Sequence[str]) -> tuple[str, Sequence[str]]:
 
 
 def _stop(name: str, nodes: Sequence[str]) -> None:
-    """Stop the supervisor, then the brokers, then the controllers, which the brokers need for a clean shutdown."""
+    """Stop the supervisor, then the coordinators, so that brokers have all of their records, then the brokers, then the
+    controllers, which the others need for a clean shutdown."""
     import ray
 
-    groups = [[SUPERVISOR_NAME], list(filter(is_broker, nodes)), [node for node in nodes if not is_broker(node)]]
-    for group in groups:
+    for group in [[SUPERVISOR_NAME], *_stop_order(nodes)]:
         handles = [handle for handle in current_handles(name, group).values() if handle is not None]
         if group != [SUPERVISOR_NAME]:
             _stop_nodes(handles, name, STOP_SECONDS)
         for handle in handles:
             ray.kill(handle, no_restart=True)
+
+
+def _stop_order(nodes: Iterable[str]) -> list[list[str]]:
+    return [[node for node in nodes if is_of_kind(node)] for is_of_kind in (is_coordinator, is_broker, is_controller)]
 
 
 def _stop_nodes(handles: Sequence[Any], name: str, seconds: float) -> None:
@@ -428,7 +467,7 @@ def connect(
 
 
 def cluster_status(name: str = "raylog", *, address: str | None = None) -> ClusterStatus:
-    """All brokers and controllers, running or not, of the cluster that `connect` finds. Raises ConfigError."""
+    """All nodes, running or not, of the cluster that `connect` finds. Raises ConfigError."""
     with _joined(name, address) as nodes:
         return _query_all(current_handles(name, nodes))
 
@@ -436,7 +475,7 @@ def cluster_status(name: str = "raylog", *, address: str | None = None) -> Clust
 def cluster_events(
     name: str = "raylog", *, node: str | None = None, address: str | None = None
 ) -> dict[str, list[JournalEvent]]:
-    """The recent events of each broker and controller that answers, or of one `node` (broker-0, controller-0).
+    """The recent events of each node that answers, or of one `node` (broker-0, controller-0, group-coordinator-0).
 
     The cluster is found as `connect` does. Raises ConfigError, also for a node that does not exist or does not answer.
     """
@@ -510,12 +549,13 @@ def _query_all(handles: Mapping[str, Any]) -> ClusterStatus:
     from raylog.actors.controller import ControllerStatus
 
     asked = {node: None if handle is None else handle.status.remote() for node, handle in handles.items()}
-    statuses = ClusterStatus([], [])
+    statuses = ClusterStatus([], [], [])
     for node, answer in asked.items():
-        number, state = number_of(node), "away" if answer is None else "restarting"
-        away = BrokerStatus(number, "", 0, 0, "", state, "", {})
-        status: Any = away if is_broker(node) else ControllerStatus(FIRST_VOTER_ID + number, 0, active=False)
+        node_id, state = node_id_of(node), "away" if answer is None else "restarting"
+        away = BrokerStatus(node_id, "", 0, 0, "", state, "", {})
+        status: Any = ControllerStatus(node_id, 0, active=False) if is_controller(node) else away
         with suppress(*errors_of_ended_actor(), ray.exceptions.GetTimeoutError):
             status = status if answer is None else ray.get(answer, timeout=STATUS_SECONDS)
-        (statuses.brokers if is_broker(node) else statuses.controllers).append(status)
+        of_kind: list[Any] = statuses.controllers if is_controller(node) else statuses.brokers
+        (statuses.coordinators if is_coordinator(node) else of_kind).append(status)
     return statuses

@@ -14,16 +14,15 @@ from raylog.actors.data_dir import ClusterFiles, check_same_cluster, delete_data
 from raylog.actors.given_config import LOOPBACK, GivenConfig
 from raylog.actors.names import (
     SUPERVISOR_NAME,
-    broker_name,
     by_number,
     controller_name,
-    is_broker,
-    is_controller,
+    is_coordinator,
+    is_node,
     namespace_of,
-    number_of,
+    node_id_of,
+    node_name,
 )
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
-from raylog.metadata.voters import FIRST_VOTER_ID
 
 if TYPE_CHECKING:
     from raylog.actors.node_actor import NodeSpec
@@ -38,10 +37,11 @@ SUPERVISOR_SECONDS = 5.0
 """An actor that does not respond within this time is restarting; its answer is then left out."""
 
 
-def make_actors(files: ClusterFiles, given: GivenConfig) -> dict[str, Any]:
-    """Create the actors whose hosts are alive, and a supervisor if there are several hosts. Returns handles by name.
+def make_actors(files: ClusterFiles, given: GivenConfig) -> tuple[dict[str, Any], dict[str, NodeSpec]]:
+    """Create the brokers and controllers whose hosts are alive, and a supervisor if there are several hosts.
 
-    Raises ConfigError if a cluster of this name is running, or a host has the data of another cluster.
+    Returns handles by name, and the specs of all nodes: coordinators are for the caller to create. Raises ConfigError
+    if a cluster of this name is running, or a host has the data of another cluster.
     """
     import ray
 
@@ -52,22 +52,33 @@ def make_actors(files: ClusterFiles, given: GivenConfig) -> dict[str, Any]:
     hosts = alive_hosts()
     own, addresses = next(iter(hosts)), reachable_addresses(hosts)
     wanted, files = files, merged_from_hosts(str(files.path), files.name, hosts)
-    files = replace(files, secure=wanted.secure, authority_host=wanted.authority_host)
+    files = replace(
+        files,
+        secure=wanted.secure,
+        authority_host=wanted.authority_host,
+        group_coordinators=wanted.group_coordinators,
+        transaction_coordinators=wanted.transaction_coordinators,
+    )
     given.check_ids(files.broker_ids)
     given.check_addresses(files.broker_ids)
-    nodes = [*map(controller_name, range(files.controllers)), *map(broker_name, files.broker_ids)]
+    nodes = [
+        *map(controller_name, range(files.controllers)),
+        *map(node_name, (*files.broker_ids, *files.coordinator_ids)),
+    ]
+    nodes += [node for node in files.hosts if is_coordinator(node) and node not in nodes]  # which are to be retired
     known = {node: own if _is_placed(files, node, host, hosts) else host for node, host in files.hosts.items()}
     given, passwords = given.without_passwords()
     files = replace(files, hosts=spread(nodes, list(hosts), known), passwords=passwords)
     share_with_hosts(files, hosts, own, replace_passwords=True)
     specs = {}
     for node, host in files.hosts.items():
-        number = number_of(node)
-        node_id = number if is_broker(node) else FIRST_VOTER_ID + number
-        specs[node] = NodeSpec(files.name, node_id, str(files.path), host, addresses.get(host, LOOPBACK), given)
+        address = addresses.get(host, LOOPBACK)
+        specs[node] = NodeSpec(files.name, node_id_of(node), str(files.path), host, address, given)
     handles: dict[str, Any] = {}
     try:
         for node, spec in specs.items():
+            if is_coordinator(node):
+                continue
             if spec.host in hosts:
                 handles[node] = make_actor(node, spec, hosts[spec.host])
             else:
@@ -81,7 +92,7 @@ def make_actors(files: ClusterFiles, given: GivenConfig) -> dict[str, Any]:
             message = f"name={files.name!r}: a cluster with this name is already running; use raylog.connect"
             raise ConfigError(message) from error
         raise
-    return handles
+    return handles, specs
 
 
 def make_supervisor(name: str, specs: Mapping[str, NodeSpec], host: Host) -> Any:
@@ -192,7 +203,7 @@ def _recreated(name: str, node: str, deadline: float) -> Any | None:
 
 
 def nodes_of(name: str) -> list[str]:
-    """The names of all brokers and controllers, including those of lost hosts; empty if there is no cluster."""
+    """The names of all nodes, including those of lost hosts; empty if there is no cluster."""
     import ray
 
     namespace = namespace_of(name)
@@ -203,7 +214,7 @@ def nodes_of(name: str) -> list[str]:
     if supervisor is not None:
         with suppress(ray.exceptions.RayError):
             named.update(ray.get(supervisor.specs.remote(), timeout=SUPERVISOR_SECONDS))
-    return sorted((node for node in named if is_broker(node) or is_controller(node)), key=by_number)
+    return sorted(filter(is_node, named), key=by_number)
 
 
 def errors_of_ended_actor() -> tuple[type[Exception], ...]:

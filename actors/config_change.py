@@ -8,6 +8,7 @@ keep what they have. The next change begins with the nodes that do not run.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -29,13 +30,12 @@ from raylog.actors.config_check import check_config
 from raylog.actors.data_dir import ClusterFiles, find_data_dir
 from raylog.actors.given_config import GivenConfig, NewConfig
 from raylog.actors.login import AdministratorLogin, create_users, prepare_login
-from raylog.actors.names import by_number, is_broker, number_of
+from raylog.actors.names import by_number, is_broker, is_controller, is_coordinator, node_id_of
 from raylog.actors.restart_order import restart_order
 from raylog.actors.waiting import wait_until_done
 from raylog.broker.listeners import plan_listeners
 from raylog.config.authorization import authorizer_settings
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
-from raylog.metadata.voters import FIRST_VOTER_ID
 
 if TYPE_CHECKING:
     from raylog.actors.node_actor import NodeSpec
@@ -58,7 +58,7 @@ class ConfigChange:
         self._report = report
         self._hosts = alive_hosts()
         former = specs_of(name)
-        alike = next(spec for spec in former.values() if spec.is_broker)
+        alike = next(spec for node, spec in former.items() if is_broker(node))
         self._files = files = merged_from_hosts(alike.data_dir, name, self._hosts)
         self._given = given = new.applied_to(alike.given).with_passwords(files.passwords)
         _check_ids(given, files)
@@ -79,7 +79,7 @@ class ConfigChange:
         self._specs = {
             node: NodeSpec(
                 name,
-                number_of(node) if is_broker(node) else FIRST_VOTER_ID + number_of(node),
+                node_id_of(node),
                 alike.data_dir,
                 host,
                 former[node].address if node in former else addresses[host],
@@ -120,17 +120,19 @@ class ConfigChange:
         return login
 
     def _running(self) -> dict[str, bool]:
-        """The nodes that run, and whether each is the active controller."""
+        """The nodes that run, and whether each is the active controller. Coordinators, for which nothing waits, count
+        as running."""
         import ray
 
-        handles = current_handles(self._name, list(self._specs))
+        waited_for = [node for node in self._specs if not is_coordinator(node)]
+        handles = current_handles(self._name, waited_for)
         asked = {handle.ready.remote(): node for node, handle in handles.items() if handle is not None}
         answered, _ = ray.wait(list(asked), num_returns=len(asked), timeout=READY_SECONDS)
-        running = {}
+        running = dict.fromkeys(filter(is_coordinator, self._specs), False)
         for answer in answered:
             with suppress(ray.exceptions.RayError):
                 status = ray.get(answer)
-                if not is_broker(asked[answer]):
+                if is_controller(asked[answer]):
                     running[asked[answer]] = bool(status.active)
                 elif status.state != "starting":
                     running[asked[answer]] = False
@@ -141,7 +143,10 @@ class ConfigChange:
         import ray
 
         handles = current_handles(self._name, list(running))
-        for node, answer in {node: handle.check.remote(self._specs[node]) for node, handle in handles.items()}.items():
+        checks = {
+            node: handle.check.remote(self._specs[node]) for node, handle in handles.items() if handle is not None
+        }
+        for node, answer in checks.items():
             try:
                 ray.get(answer)
             except ray.exceptions.RayTaskError as error:
@@ -176,11 +181,13 @@ class ConfigChange:
         began = time.monotonic()
         for step in (self._replace, self._wait_until_ready, self._wait_until_in_sync):
             for node in group:
+                if is_coordinator(node) and step != self._replace:
+                    continue  # brokers do its work meanwhile
                 try:
                     step(node, began + timeout_seconds)
                 except Exception as error:
                     raise self._ended_at(node, error) from error
-        for node in group:
+        for node in itertools.filterfalse(is_coordinator, group):
             self._report(f"{_title(node).capitalize()} is in sync after {time.monotonic() - began:.1f} s.")
 
     def _ended_at(self, node: str, error: Exception) -> KafkaError:
@@ -248,11 +255,11 @@ class ConfigChange:
         wait_until_done(not_ready, f"{_title(node)} was restarted", deadline)
 
     def _wait_until_in_sync(self, node: str, deadline: float) -> None:
-        brokers, number = self._brokers(), number_of(node)
-        if not is_broker(node):
-            wait_until_caught_up(brokers, FIRST_VOTER_ID + number, self._files.secret, deadline)
-        elif node in brokers:
-            wait_until_in_sync(brokers[node], number, self._files.secret, deadline)
+        handle, node_id = current_handles(self._name, [node])[node], node_id_of(node)
+        if is_controller(node):
+            wait_until_caught_up(self._brokers(), node_id, self._files.secret, deadline)
+        elif handle is not None:
+            wait_until_in_sync(handle, node_id, self._files.secret, deadline)
         else:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "its process has ended")
 

@@ -11,14 +11,16 @@ from raylog.config.authorization import authorizer_settings
 from raylog.config.table import broker_configs
 from raylog.core.config import Configs
 from raylog.core.errors import ConfigError
+from raylog.metadata.node_roles import is_coordinator
 
 
 def check_config(given: GivenConfig, broker_ids: Collection[int]) -> None:
     """Raises ConfigError, which names the broker if it has a configuration of its own."""
     given.check_addresses(broker_ids)
-    for broker_id in broker_ids:
+    for broker_id in (*broker_ids, *filter(is_coordinator, given.of_single)):
         try:
-            configs = broker_configs(given.of_broker(broker_id))
+            of_node = given.of_coordinator if is_coordinator(broker_id) else given.of_broker
+            configs = broker_configs(of_node(broker_id))
             check_authentication(configs)
             if given.secure:
                 _check_secure(configs)

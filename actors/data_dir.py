@@ -3,7 +3,7 @@
 cluster.json      the cluster's id and name, its brokers and controllers, and the host of each
 passwords.json    the passwords in the configuration; only the owner can read it
 secret            the secret with which nodes authenticate; only the owner can read it
-broker-0/         the log directory of broker 0: Kafka's files only
+broker-0/         the log directory of broker 0: Kafka's files only; group-coordinator-0/ that of a coordinator
 broker-0.log-dirs the paths of all its log directories, if it has several
 controller-0/     the directory of the first controller: the metadata log and the state of the voter
 controller-0.began  exists after the first start of that controller: an empty directory then means a lost disk
@@ -22,15 +22,16 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
-from raylog.actors.names import broker_name
+from raylog.actors.names import broker_name, node_name
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
+from raylog.metadata.node_roles import COORDINATOR_ROLES, IDS_PER_ROLE
 
 FRESH_SUFFIX = ".new"
 """Of a file that is being written, before the id of the process."""
@@ -68,12 +69,24 @@ class ClusterFiles:
     """The host that has the key of the certificate authority; empty if there is none."""
     further_dirs: tuple[str, ...] = ()
     """The further data directories, which have the same paths on every host."""
+    group_coordinators: int | None = None
+    """Their number if it was chosen; None for one, from two brokers on."""
+    transaction_coordinators: int | None = None
+    """The same of transaction coordinators."""
 
     @property
     def broker_ids(self) -> list[int]:
         return [
             broker_id for broker_id in range(self.first_broker_id, self.next_broker_id) if broker_id not in self.removed
         ]
+
+    @property
+    def coordinator_ids(self) -> list[int]:
+        """The ids of group coordinators, then of transaction coordinators."""
+        chosen = (self.group_coordinators, self.transaction_coordinators)
+        default = 1 if len(self.broker_ids) > 1 else 0
+        counts = zip(COORDINATOR_ROLES, (default if count is None else count for count in chosen), strict=True)
+        return [role.first_id + number for role, count in counts for number in range(count)]
 
     @property
     def next_broker_id(self) -> int:
@@ -90,8 +103,11 @@ class ClusterFiles:
 
     def without_broker(self, broker_id: int) -> ClusterFiles:
         """Without a broker, whose id stays reserved."""
-        hosts = {node: host for node, host in self.hosts.items() if node != broker_name(broker_id)}
-        return replace(self, hosts=hosts, removed=self.removed | {broker_id})
+        return replace(self.without_nodes([broker_name(broker_id)]), removed=self.removed | {broker_id})
+
+    def without_nodes(self, nodes: Collection[str]) -> ClusterFiles:
+        """Without the places of these nodes."""
+        return replace(self, hosts={node: host for node, host in self.hosts.items() if node not in nodes})
 
     def merged(self, other: ClusterFiles) -> ClusterFiles:
         """Merged with the files of another host; either may have missed a change."""
@@ -101,8 +117,8 @@ class ClusterFiles:
         return replace(self, brokers=max(self.brokers, other.brokers), hosts=hosts, removed=removed)
 
     def log_paths(self, broker_id: int) -> list[str]:
-        """The log directories of a broker: one in each data directory."""
-        return [str(Path(data_dir) / broker_name(broker_id)) for data_dir in (str(self.path), *self.further_dirs)]
+        """The log directories of a broker or a coordinator: one in each data directory."""
+        return [str(Path(data_dir) / node_name(broker_id)) for data_dir in (str(self.path), *self.further_dirs)]
 
     def controller_path(self, number: int) -> str:
         return str(self.path / f"controller-{number}")
@@ -328,6 +344,8 @@ def open_data_dir(path: str, *, name: str) -> ClusterFiles:
         found["secure"],
         found["authority_host"],
         tuple(found["further_dirs"]),
+        found["group_coordinators"],
+        found["transaction_coordinators"],
     )
 
 
@@ -392,6 +410,10 @@ def _is_id(value: object) -> bool:
     return type(value) is int and 0 <= value < BROKERS_MAX
 
 
+def _is_coordinator_count(value: object) -> bool:
+    return type(value) is int and 0 <= value <= IDS_PER_ROLE
+
+
 _IS_VALID: Final[Mapping[str, Callable[[Any], bool]]] = {
     "cluster_id": _is_text,
     "name": _is_text,
@@ -403,6 +425,8 @@ _IS_VALID: Final[Mapping[str, Callable[[Any], bool]]] = {
     "secure": lambda value: isinstance(value, bool),
     "authority_host": lambda value: isinstance(value, str),
     "further_dirs": lambda value: isinstance(value, list) and all(map(_is_text, value)),
+    "group_coordinators": lambda value: value is None or _is_coordinator_count(value),
+    "transaction_coordinators": lambda value: value is None or _is_coordinator_count(value),
 }
 
 
@@ -414,6 +438,8 @@ _IN_EARLIER_FILES: Final = {
     "secure": False,
     "authority_host": "",
     "further_dirs": [],
+    "group_coordinators": None,
+    "transaction_coordinators": None,
 }
 """What files that earlier versions have written lack."""
 

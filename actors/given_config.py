@@ -16,6 +16,7 @@ from raylog.config.table import hide_passwords
 from raylog.core.config import LISTENER_PREFIX
 from raylog.core.errors import ConfigError
 from raylog.core.password import Password
+from raylog.metadata.node_roles import COORDINATOR_IDS
 from raylog.metadata.voters import FIRST_VOTER_ID
 
 LOOPBACK = "127.0.0.1"
@@ -23,6 +24,7 @@ ADMINISTRATOR = "admin"
 """The user whom a secure cluster begins with."""
 PORT_MAX = 65535
 ID_KEYS = (NODE_ID.name, "broker.id")
+_PORT = re.compile(r":[0-9]+\s*(?=,|$)")
 _FIXED_PORT = re.compile(r"[^,]*?//([^,]*:0*[1-9][0-9]*)\s*(?=,|$)")
 
 
@@ -66,6 +68,14 @@ class GivenConfig:
                 raise ConfigError(f"{key} cannot be set for a single broker; set it for all of them")
         return {**texts, **own}
 
+    def of_coordinator(self, node_id: int, address: str = LOOPBACK) -> dict[str, Any]:
+        """That of brokers, but for their ports and addresses: without a configuration of its own it has free ports."""
+        protocol = "SASL_SSL" if self.secure else "PLAINTEXT"
+        texts = {"listeners": f"{protocol}://{address}:0", **self._common()}
+        texts["listeners"] = _PORT.sub(":0", str(texts["listeners"]))
+        texts.pop("advertised.listeners", None)
+        return {**texts, **self.of_single.get(node_id, {})}
+
     def of_controller(self, address: str = LOOPBACK) -> dict[str, Any]:
         """What is set for single brokers does not apply to controllers, nor do keys of listeners that others have."""
         texts = {"listeners": f"PLAINTEXT://{address}:0", **self._common()}
@@ -92,11 +102,16 @@ class GivenConfig:
         return first
 
     def check_ids(self, broker_ids: Collection[int]) -> None:
-        """Raises ConfigError if a single broker that is configured does not exist."""
+        """Raises ConfigError if a single broker that is configured does not exist. There may be no such coordinator."""
         for broker_id in self.of_single:
-            if broker_id not in broker_ids:
+            if broker_id not in broker_ids and broker_id not in COORDINATOR_IDS:
                 known = ", ".join(map(str, broker_ids))
                 raise ConfigError(f"broker_config: there is no broker {broker_id!r}; the cluster has {known}")
+
+    @property
+    def advertises(self) -> bool:
+        """Whether clients reach brokers by addresses that are configured, so that others may not be reachable."""
+        return any("advertised.listeners" in texts for texts in (self.texts, *self.of_single.values()))
 
     def check_addresses(self, broker_ids: Collection[int]) -> None:
         """Raises ConfigError if several of these brokers would have the same address."""

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from raylog.actors.names import broker_name, namespace_of
+from raylog.actors.names import namespace_of, node_name
 from raylog.client.blocking_calls import BlockingCalls, config_of
 from raylog.client.client_config import ClientConfig, Dialer
 from raylog.config.client import client_settings
@@ -38,7 +38,7 @@ class HandleDoor:
         if not ray.is_initialized():  # get_actor() would start a Ray
             raise OSError("this process is no longer connected to Ray")
         loop = asyncio.get_running_loop()
-        name = broker_name(self._broker_ids[host, port] if broker_id is None else broker_id)
+        name = node_name(self._broker_ids[host, port] if broker_id is None else broker_id)
         try:
             handle = await loop.run_in_executor(None, lambda: ray.get_actor(name, namespace=self._namespace))
         except (ValueError, ray.exceptions.RayError) as error:
@@ -59,7 +59,7 @@ class NodeDoor:
         return ",".join(f"{name}:1" for name in self._brokers)
 
     async def open(self, host: str, port: int, broker_id: int | None) -> HandleTransport:
-        name = host if broker_id is None else broker_name(broker_id)
+        name = host if broker_id is None else node_name(broker_id)
         if name not in self._brokers:
             raise OSError(f"{name} has no process")
         return await _opened(self._brokers[name], name, internal=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from raylog.core.errors import ConfigError
+from raylog.metadata.node_roles import COORDINATOR_ROLES, NodeRole, role_of
 
 NAMESPACE_PREFIX = "raylog/"
 SUPERVISOR_NAME = "supervisor"
@@ -25,27 +26,51 @@ def check_name(cluster: str) -> None:
         )
 
 
+def node_name(node_id: int) -> str:
+    """The name of the node's actor: its role, and its number among the nodes of that role."""
+    role = role_of(node_id)
+    return f"{role.value}-{node_id - role.first_id}"
+
+
+def node_id_of(node: str) -> int:
+    """The reverse of `node_name`."""
+    return NodeRole(node.rpartition("-")[0]).first_id + number_of(node)
+
+
 def broker_name(broker_id: int) -> str:
-    return f"broker-{broker_id}"
+    return f"{NodeRole.BROKER.value}-{broker_id}"
 
 
 def controller_name(number: int) -> str:
-    return f"controller-{number}"
+    return f"{NodeRole.CONTROLLER.value}-{number}"
 
 
 def is_broker(node: str) -> bool:
-    return node.startswith("broker-")
+    return _is_a(node, NodeRole.BROKER)
 
 
 def is_controller(node: str) -> bool:
-    return node.startswith("controller-")
+    return _is_a(node, NodeRole.CONTROLLER)
+
+
+def is_coordinator(node: str) -> bool:
+    return any(_is_a(node, role) for role in COORDINATOR_ROLES)
+
+
+def is_node(node: str) -> bool:
+    """Whether this is the name of an actor that is a node of the cluster."""
+    return is_broker(node) or is_controller(node) or is_coordinator(node)
 
 
 def number_of(node: str) -> int:
-    """The number in the name of a broker or a controller."""
+    """The number in the name of a node."""
     return int(node.rpartition("-")[2])
 
 
 def by_number(node: str) -> tuple[bool, int]:
-    """Sort key: controllers before brokers, each in the order of their numbers."""
-    return is_broker(node), number_of(node)
+    """Sort key: controllers, brokers, then coordinators, each in the order of their numbers."""
+    return not is_controller(node), node_id_of(node)
+
+
+def _is_a(node: str, role: NodeRole) -> bool:
+    return node.startswith(f"{role.value}-")

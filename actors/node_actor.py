@@ -16,7 +16,7 @@ import ray
 from raylog.actors.certificates import certificate_path, ensure_certificate, with_certificates
 from raylog.actors.data_dir import ClusterFiles, open_data_dir
 from raylog.actors.given_config import LOOPBACK, GivenConfig, with_passwords
-from raylog.actors.names import broker_name, controller_name, namespace_of
+from raylog.actors.names import controller_name, namespace_of, node_name
 from raylog.actors.placement import check_host
 from raylog.actors.priority import raise_priority
 from raylog.broker.listeners import hosts_of, plan_listeners
@@ -30,6 +30,7 @@ from raylog.core.errors import ConfigError, KafkaError
 from raylog.core.ids import BrokerId
 from raylog.core.journal import JournalEvent
 from raylog.core.logs import log_to_stderr
+from raylog.metadata.node_roles import NodeRole, role_of
 from raylog.metadata.voters import FIRST_VOTER_ID, voter_named
 from raylog.security.cluster_secret import token_secret
 from raylog.security.tls import server_context
@@ -60,18 +61,19 @@ class NodeSpec:
     given: GivenConfig = field(default_factory=GivenConfig)
 
     @property
-    def is_broker(self) -> bool:
-        return self.node_id < FIRST_VOTER_ID
+    def role(self) -> NodeRole:
+        return role_of(self.node_id)
 
     @property
     def name(self) -> str:
         """That of the actor."""
-        return broker_name(self.node_id) if self.is_broker else controller_name(self.node_id - FIRST_VOTER_ID)
+        return node_name(self.node_id)
 
     def configs(self, files: ClusterFiles) -> Configs:
         """The configuration of the node, with passwords and certificates in the data directory. Raises ConfigError."""
-        if self.is_broker:
-            given = self.given.of_broker(self.node_id, self.address)
+        if self.role is not NodeRole.CONTROLLER:
+            of_node = self.given.of_broker if self.role is NodeRole.BROKER else self.given.of_coordinator
+            given = of_node(self.node_id, self.address)
             own = {} if LOG_DIR.name in given else {LOG_DIRS.name: ",".join(files.log_paths(self.node_id))}
             texts = {BROKER_RACK.name: self.host, **own, **given}
         else:
@@ -132,7 +134,7 @@ class NodeActor:
         files = open_data_dir(spec.data_dir, name=spec.cluster)
         configs = spec.configs(files)
         for listener in plan_listeners(configs):
-            opened = listener.internal or spec.is_broker
+            opened = listener.internal or spec.role is not NodeRole.CONTROLLER
             settings = tls_settings(configs.for_listener(listener.name))
             own_certificate = str(certificate_path(files.path, spec.name))  # which it gets when it starts
             if opened and listener.security.by_tls and settings.keys.location != own_certificate:

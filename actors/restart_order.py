@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from raylog.actors.names import by_number, is_broker
+from raylog.actors.names import by_number, is_controller
 
 
 def restart_order(
@@ -18,7 +18,7 @@ def restart_order(
     """
 
     def place(node: str) -> tuple[bool, bool, tuple[bool, int]]:
-        return is_broker(node) == controllers_first, running[node], by_number(node)
+        return is_controller(node) != controllers_first, running[node], by_number(node)
 
     away = tuple(sorted((node for node in nodes if node not in running), key=by_number))
     return [*([away] if away else []), *((node,) for node in sorted(running, key=place))]

@@ -5,25 +5,31 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import ray
 
-from raylog.actors.broker import BrokerActor
+from raylog.actors.broker import BrokerActor, GroupCoordinatorActor, TransactionCoordinatorActor
 from raylog.actors.controller import ControllerActor
-from raylog.actors.names import is_broker, namespace_of
+from raylog.actors.names import namespace_of
 from raylog.actors.node_actor import NodeSpec
 from raylog.actors.placement import Host, alive_hosts, placed_on
 from raylog.core.logs import log_to_stderr
+from raylog.metadata.node_roles import NodeRole
 
 log = logging.getLogger("raylog.actors")
 CHECK_SECONDS = 1.0
+ACTORS: Final[Mapping[NodeRole, Any]] = {
+    NodeRole.BROKER: BrokerActor,
+    NodeRole.CONTROLLER: ControllerActor,
+    NodeRole.GROUP_COORDINATOR: GroupCoordinatorActor,
+    NodeRole.TRANSACTION_COORDINATOR: TransactionCoordinatorActor,
+}
 
 
 def make_actor(node: str, spec: NodeSpec, host: Host) -> Any:
     """Create an actor. Raises ValueError if one with this name exists."""
-    actor: Any = BrokerActor if is_broker(node) else ControllerActor
-    options = actor.options(
+    options = ACTORS[spec.role].options(
         name=node, namespace=namespace_of(spec.cluster), lifetime="detached", scheduling_strategy=placed_on(host)
     )
     return options.remote(spec)

@@ -2,9 +2,11 @@
 
 `list` prints the registered brokers, with --json as an array:
 
-    [{"id": 0, "host": "127.0.0.1", "port": 9092, "rack": null, "fenced": false, "replicas": 12, "leaders": 4}]
+    [{"id": 0, "host": "127.0.0.1", "port": 9092, "rack": null, "fenced": false, "replicas": 12, "leaders": 4,
+      "role": "broker"}]
 
-A fenced broker is registered but sends no heartbeats. `list`, `decommission` and `unregister` connect to any broker,
+A fenced broker is registered but sends no heartbeats. Coordinators that are alive follow the brokers, with the role
+group-coordinator or transaction-coordinator. `list`, `decommission` and `unregister` connect to any broker,
 also of Apache Kafka; `add`, `restart` and `remove` find a raylog cluster by its name.
 
 `add` starts new brokers; with --json it prints their id, host and port as `list` does. They hold no replicas until
@@ -56,6 +58,7 @@ from raylog.client import reassignments
 from raylog.client.admin.admin_client import AdminClient
 from raylog.client.reassignment_plan import emptied, format_plan
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
+from raylog.metadata.node_roles import NodeRole, role_of
 
 POLL_SECONDS = 0.5
 
@@ -133,16 +136,20 @@ def _list(options: argparse.Namespace) -> None:
             "fenced" if one["fenced"] else "alive",
             str(one["replicas"]),
             str(one["leaders"]),
+            one["role"],
         ]
         for one in found
     ]
-    show(options, found, columns(["BROKER", "LISTENS ON", "RACK", "STATE", "REPLICAS", "LEADERS"], rows))
+    show(options, found, columns(["BROKER", "LISTENS ON", "RACK", "STATE", "REPLICAS", "LEADERS", "ROLE"], rows))
 
 
 def _described(client: AdminClient) -> list[dict[str, Any]]:
     partitions = [each for topic in client.describe_topics().values() for each in topic.partitions]
     replicas = Counter(broker_id for each in partitions for broker_id in each.replicas)
     leaders = Counter(each.leader for each in partitions)
+    brokers = client.describe_cluster(include_fenced_brokers=True).nodes
+    coordinators = client.describe_coordinators()
+    nodes = [(each, NodeRole.BROKER) for each in brokers] + [(each, role_of(each.node_id)) for each in coordinators]
     return [
         {
             "id": broker.node_id,
@@ -152,8 +159,9 @@ def _described(client: AdminClient) -> list[dict[str, Any]]:
             "fenced": broker.is_fenced,
             "replicas": replicas[broker.node_id],
             "leaders": leaders[broker.node_id],
+            "role": role.value,
         }
-        for broker in client.describe_cluster(include_fenced_brokers=True).nodes
+        for broker, role in nodes
     ]
 
 

@@ -54,6 +54,14 @@ def add_to(subparsers: Subparsers) -> None:
         metavar="K",
         help="number of controllers: 1, 3 or 5 (default: those in --data-dir, or 1)",
     )
+    for role in ("group", "transaction"):
+        parser.add_argument(
+            f"--{role}-coordinators",
+            type=whole_number(0),
+            metavar="K",
+            help=f"number of {role} coordinators; 0: brokers do their work (default: those in --data-dir, or 1 from two"
+            " brokers on)",
+        )
     parser.add_argument(
         "--port",
         type=whole_number(0),
@@ -188,6 +196,8 @@ def _start(
         broker_config=broker_configuration(options),
         brokers=options.brokers,
         controllers=options.controllers,
+        group_coordinators=options.group_coordinators,
+        transaction_coordinators=options.transaction_coordinators,
         port=port,
         secure=options.secure,
         users=read_properties(options.users_file),

@@ -9,6 +9,7 @@ from raylog.client.admin.configs import ConfigResource, ConfigResourceType
 from raylog.client.reassignment_plan import Plan, throttled_replicas
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
+from raylog.metadata.node_roles import is_coordinator
 
 LEADER_RATE = "leader.replication.throttled.rate"
 FOLLOWER_RATE = "follower.replication.throttled.rate"
@@ -22,10 +23,17 @@ def broker_ids(client: AdminClient) -> list[int]:
 
 
 def present_plan(client: AdminClient, topics: Iterable[str] | None) -> Plan:
-    """The current replicas of these topics, or of all. Raises KafkaError for a topic that does not exist."""
+    """The current replicas of these topics, or of all, without those of coordinators, which no assignment may name.
+
+    Raises KafkaError for a topic that does not exist.
+    """
+    described = client.describe_topics(topics)
+    brokers = {node.node_id for node in client.describe_cluster(include_fenced_brokers=True).nodes}
     return {
-        TopicPartition(name, each.partition): each.replicas
-        for name, topic in client.describe_topics(topics).items()
+        TopicPartition(name, each.partition): tuple(
+            node for node in each.replicas if node in brokers or not is_coordinator(node)
+        )
+        for name, topic in described.items()
         for each in topic.partitions
     }
 

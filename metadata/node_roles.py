@@ -28,8 +28,14 @@ class NodeRole(Enum):
         return BrokerId(IDS_PER_ROLE * list(NodeRole).index(self))
 
 
+def role_of(node_id: int) -> NodeRole:
+    """The role of a node of this cluster."""
+    return list(NodeRole)[min(max(node_id, 0) // IDS_PER_ROLE, len(NodeRole) - 1)]
+
+
 FIRST_COORDINATOR_ID: Final = NodeRole.GROUP_COORDINATOR.first_id
 COORDINATOR_ROLES: Final = (NodeRole.GROUP_COORDINATOR, NodeRole.TRANSACTION_COORDINATOR)
+COORDINATOR_IDS: Final = range(FIRST_COORDINATOR_ID, FIRST_COORDINATOR_ID + len(COORDINATOR_ROLES) * IDS_PER_ROLE)
 ROLE_OF_TOPIC: Final[Mapping[str, NodeRole]] = {
     "__consumer_offsets": NodeRole.GROUP_COORDINATOR,
     "__share_group_state": NodeRole.GROUP_COORDINATOR,

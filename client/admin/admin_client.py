@@ -74,6 +74,7 @@ class AdminClient(BlockingCalls):
     list_config_resources = _blocking(configs.list_config_resources)
 
     describe_cluster = _blocking(cluster.describe_cluster)
+    describe_coordinators = _blocking(cluster.describe_coordinators)
     unregister_broker = _blocking(cluster.unregister_broker)
     describe_api_versions = _blocking(cluster.describe_api_versions)
     describe_features = _blocking(cluster.describe_features)

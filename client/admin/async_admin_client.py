@@ -90,6 +90,7 @@ class AsyncAdminClient:
     list_config_resources = _awaited(configs.list_config_resources)
 
     describe_cluster = _awaited(cluster.describe_cluster)
+    describe_coordinators = _awaited(cluster.describe_coordinators)
     unregister_broker = _awaited(cluster.unregister_broker)
     describe_api_versions = _awaited(cluster.describe_api_versions)
     describe_features = _awaited(cluster.describe_features)

@@ -179,8 +179,13 @@ def joined(answers: Iterable[Answer], items: Iterable[Any], name: Callable[[Any]
     return Results(values, errors).checked()
 
 
-def node_ids() -> Steps[list[int]]:
-    """The brokers that are alive."""
+def alive_nodes() -> Steps[list[Any]]:
+    """The brokers and coordinators that are alive, as in Metadata."""
     request = MetadataRequest(topics=(), allow_auto_topic_creation=False)
     response = yield from ask(ANY_BROKER, "the cluster", lambda _: request, lambda response: response)
-    return sorted(broker.node_id for broker in response.brokers)
+    return sorted(response.brokers, key=lambda node: int(node.node_id))
+
+
+def node_ids() -> Steps[list[int]]:
+    """The ids of `alive_nodes`."""
+    return [node.node_id for node in (yield from alive_nodes())]

@@ -14,6 +14,7 @@ from raylog.client.admin.calls import (
     Broker,
     Call,
     Steps,
+    alive_nodes,
     ask,
     distinct,
     named,
@@ -169,6 +170,19 @@ def describe_cluster(
         return ClusterDescription(response.cluster_id, controller, nodes, operations)
 
     return (yield from ask(ANY_BROKER, "the cluster", lambda _: request, read))
+
+
+def describe_coordinators(*, timeout: float | None = None) -> Steps[tuple[ClusterNode, ...]]:
+    """The coordinators of a raylog cluster that are nodes of their own, and alive: they are in Metadata only.
+
+    A broker that registers between the two requests is not taken for one.
+    """
+    alive = yield from alive_nodes()
+    brokers = yield from describe_cluster(include_fenced_brokers=True)
+    known = {node.node_id for node in brokers.nodes}
+    return tuple(
+        ClusterNode(each.node_id, each.host, each.port, each.rack) for each in alive if each.node_id not in known
+    )
 
 
 def unregister_broker(broker_id: int, *, timeout: float | None = None) -> Steps[None]:

@@ -33,7 +33,7 @@ RESTARTING = BrokerStatus(0, "", 0, 0, "", "restarting", "", {})
 
 
 def test_a_running_cluster() -> None:
-    assert describe("mine", ClusterStatus([RUNNING], [ACTIVE])) == {
+    assert describe("mine", ClusterStatus([RUNNING], [ACTIVE], [])) == {
         "name": "mine",
         "cluster_id": "cluster-id",
         "bootstrap_servers": "127.0.0.1:9092",
@@ -73,7 +73,7 @@ def test_a_running_cluster() -> None:
         "controllers": [{"id": 1000, "pid": 4712, "active": True, "metrics": None}],
         "topics": {"a": {"partitions": 1}, "b": {"partitions": 2}},
     }
-    assert table(describe("mine", ClusterStatus([RUNNING], [ACTIVE]))) == (
+    assert table(describe("mine", ClusterStatus([RUNNING], [ACTIVE], []))) == (
         "cluster mine (cluster-id)\n\n"
         "BROKER  STATE    LISTENS ON      PID   NICE  RECORD SCAN  RAY NODE\n"
         "0       running  127.0.0.1:9092  4711  15    C            node-a\n\n"
@@ -93,7 +93,7 @@ def test_a_running_cluster() -> None:
 
 
 def test_a_restarting_broker() -> None:
-    status = describe("mine", ClusterStatus([RESTARTING], [AWAY]))
+    status = describe("mine", ClusterStatus([RESTARTING], [AWAY], []))
     (broker,) = status["brokers"]
     assert (broker["id"], broker["port"], broker["pid"], broker["state"]) == (0, 0, 0, "restarting")
     assert (status["controllers"], status["cluster_id"]) == (
