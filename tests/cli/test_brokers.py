@@ -74,7 +74,7 @@ def test_a_broker_is_decommissioned_and_unregistered(
     assert waited.out.splitlines()[-1] == "Unregistered broker 3."
     assert sorted(listed(cli)) == [0, 1, 2]
     lines = cli("brokers", "list").out.splitlines()
-    assert lines[0].split() == ["BROKER", "LISTENS", "ON", "RACK", "STATE", "REPLICAS", "LEADERS"]
+    assert lines[0].split() == ["BROKER", "LISTENS", "ON", "RACK", "STATE", "REPLICAS", "LEADERS", "ROLE"]
     assert [line.split()[0] for line in lines[1:]] == ["0", "1", "2"]
     read = cli("consume", topic, "--offset", "earliest", "--exit-at-end")
     assert read.out.splitlines() == ["x"] * 3

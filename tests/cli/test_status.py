@@ -71,6 +71,7 @@ def test_a_running_cluster() -> None:
             },
         ],
         "controllers": [{"id": 1000, "pid": 4712, "active": True, "metrics": None}],
+        "coordinators": [],
         "topics": {"a": {"partitions": 1}, "b": {"partitions": 2}},
     }
     assert table(describe("mine", ClusterStatus([RUNNING], [ACTIVE], []))) == (
@@ -90,6 +91,17 @@ def test_a_running_cluster() -> None:
         "BROKER  UNCLEANABLE  REASON\n"
         "0       b-1          the batch at offset 7 fails its checksum"
     )
+
+
+def test_coordinators_are_shown_with_their_roles() -> None:
+    group = replace(RUNNING, id=2000, throttled=[], offline={}, uncleanable={})
+    status = describe("mine", ClusterStatus([], [], [group, replace(RESTARTING, id=3001)]))
+    assert [(each["id"], each["role"], each["state"]) for each in status["coordinators"]] == [
+        (2000, "group-coordinator", "running"),
+        (3001, "transaction-coordinator", "restarting"),
+    ]
+    assert status["bootstrap_servers"] == ""
+    assert "RAY NODE  ROLE\n2000         running" in table(status)
 
 
 def test_a_restarting_broker() -> None:

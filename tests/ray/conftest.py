@@ -8,6 +8,7 @@ import pytest
 
 import raylog
 from tests.ray import closed_cluster as closed
+from tests.support.environment import WITHOUT_COORDINATORS
 
 KILLED = "killed-again"
 """The name of the cluster."""
@@ -26,7 +27,7 @@ CONFIG = {
 @pytest.fixture(scope="package")
 def killed_cluster(ray_runtime: None) -> Iterator[raylog.Cluster]:
     """Three brokers and three controllers. A test uses topics and groups of its own, and leaves all running."""
-    with raylog.start(KILLED, brokers=3, controllers=3, config=CONFIG) as cluster:
+    with raylog.start(KILLED, brokers=3, controllers=3, config=CONFIG, **WITHOUT_COORDINATORS) as cluster:
         yield cluster
 
 

@@ -28,6 +28,7 @@ from raylog.actors.placement import HOST_LABEL
 from tests.compat.topics import create_topic
 from tests.ray.clients import read
 from tests.ray.test_three_brokers import PartitionLoad, until_in_the_middle_of_a_burst, until_more
+from tests.support.environment import WITHOUT_COORDINATORS
 from tests.support.hang import HANG_SECONDS
 
 NAME, TOPIC = "many-hosts", "spread"
@@ -102,7 +103,7 @@ def lose_a_host(data_dir: str) -> list[PartitionLoad]:
     """One is lost, the others go on; it is back on another Ray node, and so is everything that was on it."""
     ray_cluster, nodes = ray_of_three()
     ray.init(address=ray_cluster.address, log_to_driver=False)
-    cluster = raylog.start(NAME, data_dir=data_dir, brokers=3, controllers=3, config=CONFIG)
+    cluster = raylog.start(NAME, data_dir=data_dir, brokers=3, controllers=3, config=CONFIG, **WITHOUT_COORDINATORS)
     create_topic(cluster.bootstrap_servers, TOPIC, partitions=PARTITIONS, replication_factor=3)
     placed = nodes_of_brokers()
     assert len(set(placed.values())) == len(HOSTS), placed

@@ -17,6 +17,7 @@ from raylog.client.reassignment_plan import spread
 from tests.compat.topics import create_topic
 from tests.ray.clients import read
 from tests.ray.test_three_brokers import TOPIC, PartitionLoad, until_more
+from tests.support.environment import WITHOUT_COORDINATORS
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
 
@@ -50,7 +51,7 @@ def held_by(client: raylog.AdminClient, broker_id: int) -> int:
 
 def test_brokers_are_added_and_removed_under_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data_dir = str(tmp_path / "data")
-    with raylog.start(NAME, data_dir=data_dir, brokers=2, config=CONFIG) as cluster:
+    with raylog.start(NAME, data_dir=data_dir, brokers=2, config=CONFIG, **WITHOUT_COORDINATORS) as cluster:
         create_topic(cluster.bootstrap_servers, TOPIC, partitions=PARTITIONS, replication_factor=2)
         loads = [PartitionLoad(cluster.bootstrap_servers, number) for number in range(PARTITIONS)]
         until_more(loads, loads, 100)

@@ -26,6 +26,7 @@ from tests.ray.clients import answers, read
 from tests.ray.test_three_brokers import PartitionLoad, until_more
 from tests.support import administration
 from tests.support.certificates import STORE_PASSWORD, Certificates
+from tests.support.environment import WITHOUT_COORDINATORS
 from tests.support.ports import free_ports
 from tests.support.raw_client import RawClient
 
@@ -82,7 +83,7 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def cluster(ray_runtime: None, data_dir: Path) -> Iterator[raylog.Cluster]:
-    with raylog.start(NAME, brokers=2, config=CONFIG, data_dir=str(data_dir)) as cluster:
+    with raylog.start(NAME, brokers=2, config=CONFIG, data_dir=str(data_dir), **WITHOUT_COORDINATORS) as cluster:
         create_topic(cluster.bootstrap_servers, TOPIC, partitions=PARTITIONS, replication_factor=2)
         yield cluster
 

@@ -14,6 +14,7 @@ from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTop
 from raylog.protocol.records.builder import NewRecord, build_batch
 from tests.compat.topics import create_topic
 from tests.ray.clients import read
+from tests.support.environment import WITHOUT_COORDINATORS
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
 
@@ -24,7 +25,7 @@ PARTITIONS = 4
 
 @pytest.fixture(scope="module")
 def cluster(ray_runtime: None) -> Iterator[raylog.Cluster]:
-    with raylog.start(NAME, brokers=2, config={"connections.max.idle.ms": 2000}) as cluster:
+    with raylog.start(NAME, brokers=2, config={"connections.max.idle.ms": 2000}, **WITHOUT_COORDINATORS) as cluster:
         create_topic(cluster.bootstrap_servers, TOPIC, partitions=PARTITIONS)
         yield cluster
 

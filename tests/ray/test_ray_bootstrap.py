@@ -11,6 +11,7 @@ import pytest
 import raylog
 from tests.compat.topics import create_topic
 from tests.ray.closed_cluster import ClosedCluster, login
+from tests.support.environment import WITHOUT_COORDINATORS
 from tests.support.forms import by_form
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
@@ -21,7 +22,9 @@ LARGE = b"x" * 300_000
 
 @pytest.fixture(scope="module")
 def cluster(ray_runtime: None) -> Iterator[raylog.Cluster]:
-    with raylog.start(NAME, brokers=2, config={"group.initial.rebalance.delay.ms": 0}) as cluster:
+    with raylog.start(
+        NAME, brokers=2, config={"group.initial.rebalance.delay.ms": 0}, **WITHOUT_COORDINATORS
+    ) as cluster:
         create_topic(cluster.bootstrap_servers, "t", partitions=2)
         yield cluster
 

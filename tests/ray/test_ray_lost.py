@@ -28,7 +28,7 @@ PROGRAM = """
 import sys, raylog
 from tests.compat.topics import create_topic
 from tests.ray.clients import cluster_id_of, write
-cluster = raylog.start("outlives", data_dir=sys.argv[1], brokers=2)
+cluster = raylog.start("outlives", data_dir=sys.argv[1], brokers=2, group_coordinators=0, transaction_coordinators=0)
 create_topic(cluster.bootstrap_servers, "kept", partitions=2)
 write(cluster.bootstrap_servers, "kept", [b"a", b"b"])
 print(cluster_id_of(cluster.bootstrap_servers), flush=True)

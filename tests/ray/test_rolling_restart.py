@@ -13,6 +13,7 @@ from raylog.client.admin.topics import describe_topics
 from tests.compat.topics import create_topic
 from tests.ray.clients import read
 from tests.ray.test_three_brokers import PartitionLoad, until_more
+from tests.support.environment import WITHOUT_COORDINATORS
 from tests.support.raw_client import RawClient
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
@@ -23,7 +24,7 @@ PARTITIONS = 3
 
 @pytest.fixture(scope="module")
 def cluster(ray_runtime: None) -> Iterator[raylog.Cluster]:
-    with raylog.start("rolling", brokers=3, config={"min.insync.replicas": "2"}) as cluster:
+    with raylog.start("rolling", brokers=3, config={"min.insync.replicas": "2"}, **WITHOUT_COORDINATORS) as cluster:
         create_topic(cluster.bootstrap_servers, TOPIC, partitions=PARTITIONS, replication_factor=3)
         yield cluster
 

@@ -30,6 +30,7 @@ from raylog.security.authority import Authority, KeyPair
 from tests.support import administration
 from tests.support.administration import create_topic
 from tests.support.certificates import Certificates
+from tests.support.environment import WITHOUT_COORDINATORS
 from tests.support.raw_client import RawClient
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
@@ -59,7 +60,9 @@ def code_of(cluster: raylog.Cluster, properties: Mapping[str, Any]) -> ErrorCode
 
 def test_one_command_makes_a_secure_cluster(tmp_path: Path) -> None:
     root = tmp_path / "a directory"
-    with raylog.start("safe", data_dir=str(root), secure=True, brokers=2, users={"bob": "builder"}) as cluster:
+    with raylog.start(
+        "safe", data_dir=str(root), secure=True, brokers=2, users={"bob": "builder"}, **WITHOUT_COORDINATORS
+    ) as cluster:
         properties = cluster.client_config
         assert parse_properties((root / PROPERTIES_FILE).read_text()) == properties
         for path in (root / PROPERTIES_FILE, root / LIBRDKAFKA_FILE, *(root / "security").iterdir()):
@@ -105,7 +108,9 @@ def test_nodes_on_several_machines_use_mutual_tls(tmp_path: Path) -> None:
     """Here on one machine, where the configuration must say so."""
     root = tmp_path / "data"
     config = {"listener.security.protocol.map": "SASL_SSL:SASL_SSL,INTERNAL:SSL", "default.replication.factor": 2}
-    with raylog.start("mutual", data_dir=str(root), secure=True, brokers=2, config=config) as cluster:
+    with raylog.start(
+        "mutual", data_dir=str(root), secure=True, brokers=2, config=config, **WITHOUT_COORDINATORS
+    ) as cluster:
         with client(cluster, cluster.client_config) as own:
             create_topic(own, "t", num_partitions=1)
         producer = Producer({**librdkafka(root), "acks": "all"})

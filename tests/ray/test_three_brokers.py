@@ -16,6 +16,7 @@ import raylog
 from raylog.actors.cluster import cluster_status
 from tests.compat.topics import create_topic
 from tests.ray.clients import read, topics_of
+from tests.support.environment import WITHOUT_COORDINATORS
 from tests.support.hang import HANG_SECONDS
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
@@ -100,7 +101,7 @@ def until_in_the_middle_of_a_burst(loads: list[PartitionLoad]) -> None:
 
 @pytest.fixture(scope="module")
 def cluster(ray_runtime: None) -> Iterator[raylog.Cluster]:
-    with raylog.start(NAME, brokers=3) as cluster:
+    with raylog.start(NAME, brokers=3, **WITHOUT_COORDINATORS) as cluster:
         create_topic(cluster.bootstrap_servers, TOPIC, partitions=PARTITIONS)
         yield cluster
 

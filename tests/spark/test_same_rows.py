@@ -17,6 +17,7 @@ from raylog.protocol.records.compression import Codec
 from raylog.raydp_bridge import register
 from raylog.raydp_bridge.source import read_topic
 from raylog.transport import unix
+from tests.support.environment import WITHOUT_COORDINATORS
 from tests.support.odd_topics import (
     PARTITIONS,
     Row,
@@ -42,7 +43,7 @@ DELETED_UPTO = 4
 
 @pytest.fixture(scope="module")
 def cluster(spark: SparkSession) -> Iterator[raylog.Cluster]:
-    with raylog.start(NAME, brokers=2, config={"log.segment.bytes": 1 << 20}) as cluster:
+    with raylog.start(NAME, brokers=2, config={"log.segment.bytes": 1 << 20}, **WITHOUT_COORDINATORS) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 4})
         wanted = [NewTopic(name, PARTITIONS, config={"retention.ms": "-1", **more}) for name, more in TOPICS.items()]
         for created in admin.create_topics(wanted).values():

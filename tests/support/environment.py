@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+from typing import Any, Final
 
 WORKER_NICENESS = "RAY_worker_niceness"
 """Ray runs its workers, and so our actors, at niceness 15: next to other tests they would hardly be scheduled."""
+
+
+WITHOUT_COORDINATORS: Final[dict[str, Any]] = {"group_coordinators": 0, "transaction_coordinators": 0}
+"""For `raylog.start` with several brokers: the start of an actor takes about a second of CPU time."""
 
 
 def set_worker_niceness() -> None:
