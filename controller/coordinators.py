@@ -22,7 +22,7 @@ from raylog.metadata.image import MetadataImage, PartitionImage, TopicImage
 from raylog.metadata.node_roles import ROLE_OF_TOPIC, coordinators_of, is_coordinator, only_brokers
 from raylog.metadata.records import ReplicasChanged
 
-HOLD_MS: Final = 10_000
+HOLD_MS = 10_000
 """How long a coordinator must have been in the ISR of a partition before it leads that again."""
 HOLD_MS_MAX: Final = 640_000
 CRASHES_FORGOTTEN_MS: Final = 1_800_000

@@ -11,6 +11,7 @@ from uuid import UUID
 from raylog.config.topic import RETENTION_MS
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import BrokerId
+from raylog.metadata.node_roles import is_coordinator
 from raylog.metadata.records import TopicConfigsChanged
 from raylog.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from raylog.protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
@@ -143,9 +144,10 @@ class Admin(SimClient):
             self._names_made += 1
         count = rng.randint(1, 3)
         assignments: tuple[CreatableReplicaAssignment, ...] = ()
+        brokers = [host for host in self.hosts if not is_coordinator(host.broker_id)]
         if rng.random() < 0.5:
             assignments = tuple(
-                CreatableReplicaAssignment(partition_index=number, broker_ids=(self.any_broker(),))
+                CreatableReplicaAssignment(partition_index=number, broker_ids=(rng.choice(brokers).broker_id,))
                 for number in range(count)
             )
         return _Task(kind, _Topic(name, UUID(int=0), count), assignments)

@@ -62,7 +62,7 @@ class SimClient:
         return self.world.rng.choice(self.hosts).broker_id
 
     def host(self, broker_id: BrokerId) -> BrokerHost:
-        return self.hosts[broker_id]
+        return next(host for host in self.hosts if host.broker_id == broker_id)
 
     def ask(
         self, broker_id: BrokerId, request: Message, on_answer: OnAnswer, on_failure: OnFailure | None = None

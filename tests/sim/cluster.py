@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -35,8 +35,16 @@ class SimCluster:
     """The hosts of a cluster, and checks across all of them."""
 
     def __init__(
-        self, world: World, config: Mapping[str, str], *, broker_count: int, controller_count: int, power_cuts: bool
+        self,
+        world: World,
+        config: Mapping[str, str],
+        *,
+        broker_count: int,
+        controller_count: int,
+        power_cuts: bool,
+        coordinators: Sequence[int] = (),
     ) -> None:
+        """`coordinators` are the ids of those that are nodes of their own. They follow the brokers in `brokers`."""
         self.world = world
         self.ledger = MetadataLedger()
         self.network = Network(world)
@@ -44,8 +52,9 @@ class SimCluster:
         self.controllers = [ControllerHost(self.network, config, self.ledger, voter, voters) for voter in voters]
         self.brokers = [
             BrokerHost(self.network, config, self.ledger, BrokerId(number), voters, power_cuts=power_cuts)
-            for number in range(broker_count)
+            for number in (*range(broker_count), *coordinators)
         ]
+        self._by_id = {host.broker_id: host for host in self.brokers}
         controllers = {host.name: host for host in self.controllers}
         for controller in self.controllers:
             controller.peers = controllers
@@ -145,7 +154,7 @@ class SimCluster:
                     return False
                 if shown.leader == NO_BROKER_ID or tp not in broker.partitions or set(shown.isr) != set(shown.replicas):
                     return False
-                leader = self.brokers[shown.leader].node
+                leader = self._by_id[shown.leader].node
                 if leader is None or tp not in leader.partitions:
                     return False
                 end_offset = leader.partitions[tp].log.log_end_offset
@@ -176,7 +185,7 @@ class SimCluster:
                 if tp.topic == OFFSETS_TOPIC and partition.is_leader:
                     self._check_coordinators(tp, partition.topic_id, _batches(partition.log))
                 if not partition.is_leader:
-                    leader = self.brokers[partition.leader].node
+                    leader = self._by_id[partition.leader].node
                     assert leader is not None
                     assert _batches(partition.log) == _batches(leader.partitions[tp].log), f"{tp}: replicas differ"
 
@@ -208,7 +217,7 @@ class SimCluster:
         self.world.after(LOOK_MS, self._look_for_the_dead)
 
     def _check_unfenced(self, broker_id: BrokerId, broker_epoch: int) -> None:
-        broker = self.brokers[broker_id].node
+        broker = self._by_id[broker_id].node
         if broker is not None and broker.lifecycle.broker_epoch == broker_epoch:
             assert broker.follower.next_offset > broker_epoch, "unfenced before it knew of its own registration"
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from raylog.broker import replica_fetchers
 from raylog.broker.handlers import fetch
 from raylog.broker.handlers.appending import Appending
-from raylog.controller import brokers, elections, isr
+from raylog.controller import brokers, coordinators, elections, isr, reassignments
 from raylog.controller.broker_sessions import BrokerPresence
 from raylog.controller.controller import Controller
 from raylog.controller.handlers import alter_partition as alter_partition_handler
@@ -22,8 +22,8 @@ from raylog.core.ids import NO_BROKER_ID, NO_LEADER_EPOCH, BrokerId, LeaderEpoch
 from raylog.logstore.leader_epochs import LeaderEpochs
 from raylog.logstore.log import Log
 from raylog.logstore.log_producers import LogProducers
-from raylog.metadata.image import MetadataImage, PartitionImage
-from raylog.metadata.records import IsrChanged, LeaderChanged
+from raylog.metadata.image import MetadataImage, PartitionImage, TopicImage
+from raylog.metadata.records import IsrChanged, LeaderChanged, ReplicasChanged
 from raylog.metadata.topic_names import METADATA_PARTITION
 from raylog.protocol.records.batch import split_batches
 from raylog.replication import in_sync_replicas
@@ -304,6 +304,17 @@ def _last_member_is_dropped() -> list[Replacement]:
             yield record
 
     return [(brokers, "on_fenced", on_fenced)]
+
+
+def _new_coordinator_in_sync_at_once() -> list[Replacement]:
+    def changed(
+        image: MetadataImage, topic: TopicImage, before: PartitionImage, wanted: tuple[BrokerId, ...]
+    ) -> list[ReplicasChanged]:
+        eligible = reassignments.eligible(image, topic.topic_id, before)
+        after = replace(before, replicas=wanted, isr=wanted)
+        return reassignments.changed(topic.topic_id, before, after, eligible)
+
+    return [(coordinators, "_changed", changed)]
 
 
 def _leader_epoch_not_raised() -> list[Replacement]:

@@ -11,6 +11,7 @@ from raylog.core.errors import ErrorCode
 from raylog.core.ids import TopicPartition
 from raylog.groupcoord.shards import OFFSETS_TOPIC
 from raylog.metadata.image import PartitionImage
+from raylog.metadata.node_roles import only_brokers
 from raylog.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -64,7 +65,7 @@ class Reassigner(SimClient):
 
     def begin(self) -> None:
         if self._task is None:
-            if self.tasks_left == 0 or len(self.hosts) == 1:
+            if self.tasks_left == 0 or len(only_brokers(host.broker_id for host in self.hosts)) == 1:
                 self.finished = True
                 return
             self._task = self._new_task()
@@ -93,7 +94,7 @@ class Reassigner(SimClient):
             topic = self._ledger.image.topics_by_id.get(key[0])
             if topic is not None and key not in self._in_doubt:
                 shown = topic.partitions[key[1]]
-                assert set(shown.replicas) == replicas, (
+                assert set(only_brokers(shown.replicas)) == replicas, (
                     f"{topic.name}-{key[1]} was reassigned to {replicas}, but is {shown}"
                 )
                 self.world.marks["partition where it was to be"] += 1
@@ -103,14 +104,14 @@ class Reassigner(SimClient):
         others = sorted(image.topics)
         name = rng.choice(self._topics) if rng.random() < 0.7 or not others else rng.choice(others)
         topic = image.topics.get(name)
-        if topic is None or len(image.brokers) < max(2, self._replicas_min):
+        if topic is None or len(image.broker_ids) < max(2, self._replicas_min):
             return None
         moving = [one for one in topic.partitions if one.is_reassigning]
         shown = rng.choice(moving if moving and rng.random() < 0.6 else topic.partitions)
         tp = TopicPartition(name, shown.partition)
         if shown.is_reassigning and rng.random() < 0.4:
             return _Task(tp, topic.topic_id, None)
-        known = sorted(image.brokers)
+        known = sorted(image.broker_ids)
         count = len(known) if rng.random() < 0.5 else rng.randint(max(1, self._replicas_min), len(known))
         return _Task(tp, topic.topic_id, tuple(rng.sample(known, count)))
 
@@ -138,7 +139,7 @@ class Reassigner(SimClient):
 
     def _look_at(self, task: _Task, code: ErrorCode, shown: PartitionImage) -> None:
         """The response to a request sent once must match the partition, since no other client reassigns it."""
-        staying = frozenset(set(shown.replicas) - set(shown.removing))
+        staying = frozenset(set(only_brokers(shown.replicas)) - set(shown.removing))
         if code == ErrorCode.NONE and task.replicas is not None:
             assert staying == set(task.replicas), f"{task.tp} was reassigned to {task.replicas}, but is {shown}"
             self._asked[task.key] = staying

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from raylog.broker import producer_ids as broker_producer_ids
 from raylog.controller import brokers as controller_brokers
-from raylog.controller import voter
+from raylog.controller import coordinators, voter
 from raylog.core.ids import TopicPartition
 from tests.sim.admin import Admin
 from tests.sim.bursts import Bursts
@@ -33,6 +33,8 @@ PARTITIONS = 2
 OFFSETS_PARTITIONS = 3
 EVENTS_AIM = 2_000
 """With at least this many events during the faults a run counts as a test of replication."""
+COORDINATORS = (2000, 2001, 3000)
+"""In every seventh seed groups and transactions are coordinated by nodes of their own."""
 QUIET_MS = 120_000
 SERVED_MS_MAX = 30_000
 """How long after the last fault everything must be served again."""
@@ -64,7 +66,12 @@ class _Run:
         controller_count = rng.choice((1, 3))
         batches = 60 * self._trouble_ms // USUAL_MS
         self.cluster = cluster = SimCluster(
-            world, config, broker_count=broker_count, controller_count=controller_count, power_cuts=power_cuts
+            world,
+            config,
+            broker_count=broker_count,
+            controller_count=controller_count,
+            power_cuts=power_cuts,
+            coordinators=COORDINATORS if world.seed % 7 == 6 else (),
         )
         loses_unsynced = not power_cuts and rng.random() < 0.7
         for host in cluster.brokers:
@@ -269,7 +276,8 @@ def random_config(rng: random.Random, *, broker_count: int, power_cuts: bool) ->
 def _odd_sizes(rng: random.Random) -> Iterator[None]:
     """Reduce constants whose limits a run is too short to reach."""
     block, few_left = controller_brokers.PRODUCER_ID_BLOCK, broker_producer_ids.REFILL_THRESHOLD
-    fetched_bytes = voter.FETCH_BYTES_MAX
+    fetched_bytes, hold_ms = voter.FETCH_BYTES_MAX, coordinators.HOLD_MS
+    coordinators.HOLD_MS = 300
     controller_brokers.PRODUCER_ID_BLOCK = rng.choice((1, 3, block))
     broker_producer_ids.REFILL_THRESHOLD = rng.choice((0, 1, few_left))
     voter.FETCH_BYTES_MAX = rng.choice((100, 100, fetched_bytes))
@@ -277,4 +285,4 @@ def _odd_sizes(rng: random.Random) -> Iterator[None]:
         yield
     finally:
         controller_brokers.PRODUCER_ID_BLOCK, broker_producer_ids.REFILL_THRESHOLD = block, few_left
-        voter.FETCH_BYTES_MAX = fetched_bytes
+        voter.FETCH_BYTES_MAX, coordinators.HOLD_MS = fetched_bytes, hold_ms
