@@ -570,6 +570,13 @@ _FAULTS: Final = (
         "joins the ISR",
     ),
     Planted(
+        "coordinator-in-sync-at-once",
+        "A coordinator is in the ISR of a partition as soon as it is added to its replicas.",
+        _new_coordinator_in_sync_at_once,
+        20,
+        "joins the ISR",
+    ),
+    Planted(
         "truncated-to-watermark",
         "A follower whose log diverges from its leader's truncates it to its own high watermark.",
         _truncates_by_high_watermark,
