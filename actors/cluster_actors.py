@@ -65,10 +65,10 @@ def make_actors(files: ClusterFiles, given: GivenConfig) -> tuple[dict[str, Any]
         *map(controller_name, range(files.controllers)),
         *map(node_name, (*files.broker_ids, *files.coordinator_ids)),
     ]
-    nodes += [node for node in files.hosts if is_coordinator(node) and node not in nodes]  # which are to be retired
+    retiring = [node for node in files.hosts if is_coordinator(node) and node not in nodes]
     known = {node: own if _is_placed(files, node, host, hosts) else host for node, host in files.hosts.items()}
     given, passwords = given.without_passwords()
-    files = replace(files, hosts=spread(nodes, list(hosts), known), passwords=passwords)
+    files = replace(files, hosts=spread([*nodes, *retiring], list(hosts), known), passwords=passwords)
     share_with_hosts(files, hosts, own, replace_passwords=True)
     specs = {}
     for node, host in files.hosts.items():
@@ -84,7 +84,8 @@ def make_actors(files: ClusterFiles, given: GivenConfig) -> tuple[dict[str, Any]
             else:
                 log.warning("actor host unavailable", extra={"node": node, "host": spec.host})
         if len(hosts) > 1:
-            handles[SUPERVISOR_NAME] = make_supervisor(files.name, specs, hosts[own])
+            supervised = {node: specs[node] for node in nodes}
+            handles[SUPERVISOR_NAME] = make_supervisor(files.name, supervised, hosts[own])
     except BaseException as error:
         for handle in handles.values():
             ray.kill(handle, no_restart=True)

@@ -6,10 +6,11 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from raylog.actors.broker_restart import stop_node
-from raylog.actors.cluster_actors import current_handles, merged_from_hosts, share_with_hosts, supervise
+from raylog.actors.cluster_actors import current_handles, merged_from_hosts, share_with_hosts
 from raylog.actors.data_dir import ClusterFiles
 from raylog.actors.given_config import GivenConfig
 from raylog.actors.handle_door import calls_as_node
@@ -84,13 +85,12 @@ def retire_coordinators(specs: Mapping[str, NodeSpec], wanted: ClusterFiles, bro
                 if registered(node):
                     _start_and_stop(node, specs[node], hosts)
                     deadline = time.monotonic() + RETIRE_SECONDS
-                    wait_until_done(lambda node=node: registered(node), f"{node} was stopped", deadline)  # type: ignore[misc]
+                    wait_until_done(partial(registered, node), f"{node} was stopped", deadline)
                 retired.append(node)
             except KafkaError as error:
                 log.warning("coordinator not retired", extra={"node": node, "reason": error.message})
     files = merged_from_hosts(str(wanted.path), wanted.name, hosts).without_nodes(retired)
     share_with_hosts(files, hosts)
-    supervise(wanted.name, {node: spec for node, spec in specs.items() if node not in retired}, hosts)
 
 
 def _start_and_stop(node: str, spec: NodeSpec, hosts: Mapping[str, Host]) -> None:
