@@ -39,6 +39,7 @@ def targets(name: str, cluster: ClusterStatus) -> list[dict[str, Any]]:
     """One entry for each node. Raises ConfigError if there is none."""
     nodes = [
         *((f"broker-{broker.id}", broker.metrics) for broker in cluster.brokers),
+        *((f"coordinator-{each.id}", each.metrics) for each in cluster.coordinators),
         *((f"controller-{controller.id}", controller.metrics) for controller in cluster.controllers),
     ]
     found = [{"targets": [address], "labels": {"cluster": name, "node": node}} for node, address in nodes if address]

@@ -116,16 +116,18 @@ def test_a_restarting_broker() -> None:
 
 
 def test_metrics_are_listed_with_their_addresses() -> None:
-    shown = table(describe("mine", ClusterStatus([SHOWN_BROKER], [SHOWN_CONTROLLER])))
+    shown = table(describe("mine", ClusterStatus([SHOWN_BROKER], [SHOWN_CONTROLLER], [])))
     assert "NODE             METRICS\n" in shown
     assert "broker 0         http://127.0.0.1:9404/metrics\n" in shown
     assert "controller 1000  http://[::1]:9416/metrics" in shown
 
 
 def test_targets_for_prometheus_are_the_nodes_that_show_metrics() -> None:
-    assert targets("mine", ClusterStatus([SHOWN_BROKER, RESTARTING], [SHOWN_CONTROLLER, AWAY])) == [
+    coordinator = replace(SHOWN_BROKER, id=2000, metrics="127.0.0.1:9410")
+    assert targets("mine", ClusterStatus([SHOWN_BROKER, RESTARTING], [SHOWN_CONTROLLER, AWAY], [coordinator])) == [
         {"targets": ["127.0.0.1:9404"], "labels": {"cluster": "mine", "node": "broker-0"}},
+        {"targets": ["127.0.0.1:9410"], "labels": {"cluster": "mine", "node": "coordinator-2000"}},
         {"targets": ["[::1]:9416"], "labels": {"cluster": "mine", "node": "controller-1000"}},
     ]
     with pytest.raises(ConfigError, match=r"mine shows metrics: set raylog\.metrics\.address"):
-        targets("mine", ClusterStatus([RESTARTING], [AWAY]))
+        targets("mine", ClusterStatus([RESTARTING], [AWAY], []))

@@ -24,7 +24,7 @@ import raylog
 from raylog.actors.broker import BrokerStatus
 from raylog.actors.cluster import cluster_status
 from raylog.client.admin.partitions import ElectionType
-from raylog.metadata.node_roles import ROLE_OF_TOPIC, NodeRole
+from raylog.metadata.node_roles import NodeRole
 from tests.compat.topics import create_topic
 from tests.ray.test_group_kills import CLIENT, Party, wait_until
 from tests.support.forms import by_form
@@ -34,6 +34,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
 KILLS = by_form(1, long=100)
 NAME, TOPIC, GROUP = "coordinated", "payments", "clerks"
 RECORDS, WAIT_SECONDS = 5, 60.0
+LED = {"__consumer_offsets": NodeRole.GROUP_COORDINATOR, "__transaction_state": NodeRole.TRANSACTION_COORDINATOR}
 CONFIG = {
     "default.replication.factor": 3,
     "offsets.topic.num.partitions": 2,
@@ -153,13 +154,13 @@ def are_back(admin: raylog.AdminClient, gone: set[int]) -> bool:
     found = coordinators()
     if len(found) < 2 or gone & {each.pid for each in found.values()}:
         return False
-    return all(leaders(admin, topic) == {found[role].id} for topic, role in ROLE_OF_TOPIC.items())
+    return all(leaders(admin, topic) == {found[role].id} for topic, role in LED.items())
 
 
 def give_back(admin: raylog.AdminClient, gone: set[int]) -> bool:
     """As `are_back`, but asks for the elections in place of the controller, which lets them wait after each crash."""
     if len(coordinators()) == 2:
-        admin.elect_leaders(ElectionType.PREFERRED, [(topic, number) for topic in ROLE_OF_TOPIC for number in (0, 1)])
+        admin.elect_leaders(ElectionType.PREFERRED, [(topic, number) for topic in LED for number in (0, 1)])
     return are_back(admin, gone)
 
 
@@ -196,7 +197,7 @@ def test_groups_and_transactions_survive_the_loss_of_their_coordinators(cluster:
                 os.kill(victim.pid, signal.SIGSTOP if hangs else signal.SIGKILL)
             waits.append(go_on())
             for victim in victims:
-                topic = next(topic for topic, role in ROLE_OF_TOPIC.items() if role is victim.role)
+                topic = next(topic for topic, role in LED.items() if role is victim.role)
                 wait_until(partial(has_moved, admin, topic, victim.id), story)
             revived = hangs and rng.random() < 0.5
             if hangs:
