@@ -260,6 +260,7 @@ class Broker(Node):
             markers=markers,
             new_producer_id=self.producer_ids.take,
             timeout_ms_max=lambda: self.settings.transactions.timeout_ms_max,
+            on_completed=lambda completion: self.delayed.grown(completion, 0),
         )
         self.share_states = ShareShards(
             self,

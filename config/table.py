@@ -226,6 +226,7 @@ from raylog.config.topic_lifecycle import (
     NUM_PARTITIONS,
 )
 from raylog.config.transactions import (
+    ADD_PARTITIONS_RETRY_BACKOFF_MAX_MS,
     PRODUCER_ID_EXPIRATION_MS,
     TRANSACTION_ABORT_TIMED_OUT_INTERVAL_MS,
     TRANSACTION_MAX_TIMEOUT_MS,
@@ -404,6 +405,7 @@ BROKER_KEYS: Final[Mapping[str, tuple[ConfigKey[Any], ...]]] = {
         SHARE_UPDATES_PER_SNAPSHOT,
     ),
     "Transactions": (
+        ADD_PARTITIONS_RETRY_BACKOFF_MAX_MS,
         TRANSACTION_MAX_TIMEOUT_MS,
         TRANSACTION_PARTITION_VERIFICATION_ENABLE,
         TRANSACTION_ABORT_TIMED_OUT_INTERVAL_MS,

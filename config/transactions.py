@@ -53,6 +53,15 @@ PRODUCER_ID_EXPIRATION_MS: ConfigKey[int] = ConfigKey(
     dynamic=True,
 )
 
+ADD_PARTITIONS_RETRY_BACKOFF_MAX_MS: ConfigKey[int] = ConfigKey(
+    "add.partitions.to.txn.retry.backoff.max.ms",
+    ConfigType.INT,
+    100,
+    "Longest time, in milliseconds, that a request of a transactional producer waits on the broker for the completion"
+    " of the producer's transaction before. Then the producer gets CONCURRENT_TRANSACTIONS, and retries.",
+    at_least(0),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class TransactionSettings:
@@ -62,6 +71,8 @@ class TransactionSettings:
     abort_check_interval_ms: int
     id_expiration_ms: int
     id_expiration_check_interval_ms: int
+    completion_ms_max: int
+    """How long a request waits for the completion of the transaction before."""
 
 
 def transaction_settings(configs: Configs) -> TransactionSettings:
@@ -71,4 +82,5 @@ def transaction_settings(configs: Configs) -> TransactionSettings:
         abort_check_interval_ms=configs[TRANSACTION_ABORT_TIMED_OUT_INTERVAL_MS],
         id_expiration_ms=configs[TRANSACTIONAL_ID_EXPIRATION_MS],
         id_expiration_check_interval_ms=configs[TRANSACTION_REMOVE_EXPIRED_INTERVAL_MS],
+        completion_ms_max=configs[ADD_PARTITIONS_RETRY_BACKOFF_MAX_MS],
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from raylog.coordination.shards import Coordinated, Coordinates, CoordinatorShards, ShardLog
 from raylog.core.clock import Now
@@ -25,6 +26,12 @@ from raylog.txncoord.transactions import TRANSACTIONAL_ID_BYTES_MAX, Transaction
 TRANSACTION_TOPIC = "__transaction_state"
 RETRY_MS = 100
 """Backoff before a completion that could not be written is tried again."""
+
+
+class Completion(NamedTuple):
+    """The key under which requests wait until the transaction of an id is completed (`transport.delayed`)."""
+
+    transactional_id: str
 
 
 class TransactionShard:
@@ -57,6 +64,7 @@ class TransactionShards:
         markers: MarkerSender,
         new_producer_id: Callable[[Now], ProducerId],
         timeout_ms_max: Callable[[], int],
+        on_completed: Callable[[Completion], None],
     ) -> None:
         def make(partition: Partition) -> TransactionShard:
             shard = TransactionShard(partition, on_append=node.partition_appended)
@@ -68,6 +76,7 @@ class TransactionShards:
         self._markers = markers
         self._new_producer_id = new_producer_id
         self._timeout_ms_max = timeout_ms_max
+        self._on_completed = on_completed
         self._marked: list[tuple[TransactionShard, TransactionUpdated]] = []
         """Decisions with all markers written whose completion could not be appended: retried at `_retry_ms`."""
         self._retry_ms = 0
@@ -189,6 +198,8 @@ class TransactionShards:
         except KafkaError:
             self._marked.append((shard, decided))
             self._retry_ms = now.monotonic_ms + RETRY_MS
+            return
+        self._on_completed(Completion(decided.transactional_id))
 
     def _append_if_possible(self, shard: TransactionShard, events: Sequence[TransactionRecord], now: Now) -> None:
         for event in events:  # one by one: the size of a batch is limited

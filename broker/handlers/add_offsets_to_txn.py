@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raylog.broker.handlers.init_producer_id import fenced_as
+from raylog.broker.handlers.transaction_completion import decided
 from raylog.core.errors import KafkaError
 from raylog.core.ids import ProducerId, ProducerIdentity
 from raylog.groupcoord.shards import OFFSETS_TOPIC
@@ -21,14 +22,19 @@ if TYPE_CHECKING:
     from raylog.transport.exchange import Exchange
 
 
-def handle(broker: BrokerServices, exchange: Exchange, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
+def handle(
+    broker: BrokerServices, exchange: Exchange, request: AddOffsetsToTxnRequest
+) -> AddOffsetsToTxnResponse | None:
     producer = ProducerIdentity(ProducerId(request.producer_id), request.producer_epoch)
-    try:
+
+    def decide() -> AddOffsetsToTxnResponse:
         broker.authorization.check(exchange, Operation.WRITE, Resource.transactional_id(request.transactional_id))
         broker.authorization.check(exchange, Operation.READ, Resource.group(request.group_id))
         partition, _ = broker.find_coordinator(OFFSETS_TOPIC, request.group_id, exchange.now)
         broker.transactions.add_partitions(exchange, request.transactional_id, producer, [partition])
-    except KafkaError as error:
-        code = fenced_as(error.code, named_from=2, version=exchange.api_version)
-        return AddOffsetsToTxnResponse(error_code=code)
-    return AddOffsetsToTxnResponse()
+        return AddOffsetsToTxnResponse()
+
+    def refuse(error: KafkaError) -> AddOffsetsToTxnResponse:
+        return AddOffsetsToTxnResponse(error_code=fenced_as(error.code, named_from=2, version=exchange.api_version))
+
+    return decided(broker, exchange, request.transactional_id, decide, refuse)

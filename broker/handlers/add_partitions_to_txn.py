@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from raylog.broker.handlers.init_producer_id import fenced_as
+from raylog.broker.handlers.transaction_completion import decided
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import ProducerId, ProducerIdentity, TopicPartition
 from raylog.protocol.messages.add_partitions_to_txn import (
@@ -32,18 +33,12 @@ if TYPE_CHECKING:
 
 def handle(
     broker: BrokerServices, exchange: Exchange, request: AddPartitionsToTxnRequest
-) -> AddPartitionsToTxnResponse:
+) -> AddPartitionsToTxnResponse | None:
     if exchange.api_version >= 4:
         if not broker.authorization.may(exchange, Operation.CLUSTER_ACTION, CLUSTER):
             return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return AddPartitionsToTxnResponse(
-            results_by_transaction=tuple(
-                AddPartitionsToTxnResult(
-                    transactional_id=one.transactional_id,
-                    topic_results=_results(one.topics, _add_or_verify(broker, exchange, one)),
-                )
-                for one in request.transactions
-            )
+            results_by_transaction=tuple(_result(broker, exchange, one) for one in request.transactions)
         )
     one = AddPartitionsToTxnTransaction(
         transactional_id=request.v3_and_below_transactional_id,
@@ -51,15 +46,31 @@ def handle(
         producer_epoch=request.v3_and_below_producer_epoch,
         topics=request.v3_and_below_topics,
     )
-    codes = _unauthorized(broker, exchange, one) or _add_or_verify(broker, exchange, one)
-    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(one.topics, codes))
+
+    def decide() -> AddPartitionsToTxnResponse:
+        codes = _unauthorized(broker, exchange, one) or _add_or_verify(broker, exchange, one)
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(one.topics, codes))
+
+    def refuse(error: KafkaError) -> AddPartitionsToTxnResponse:
+        codes = _refused(exchange, one, error)
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(one.topics, codes))
+
+    return decided(broker, exchange, one.transactional_id, decide, refuse)
+
+
+def _result(broker: BrokerServices, exchange: Exchange, one: AddPartitionsToTxnTransaction) -> AddPartitionsToTxnResult:
+    try:
+        codes = _add_or_verify(broker, exchange, one)
+    except KafkaError as error:
+        codes = _refused(exchange, one, error)
+    return AddPartitionsToTxnResult(transactional_id=one.transactional_id, topic_results=_results(one.topics, codes))
 
 
 def _unauthorized(
     broker: BrokerServices, exchange: Exchange, one: AddPartitionsToTxnTransaction
 ) -> Mapping[TopicPartition, ErrorCode]:
     """Error codes for all partitions if the client may not write to one of them; else empty."""
-    partitions = [TopicPartition(topic.name, number) for topic in one.topics for number in topic.partitions]
+    partitions = _partitions(one)
     if not broker.authorization.may(exchange, Operation.WRITE, Resource.transactional_id(one.transactional_id)):
         return dict.fromkeys(partitions, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     unauthorized = {
@@ -76,20 +87,28 @@ def _unauthorized(
 def _add_or_verify(
     broker: BrokerServices, exchange: Exchange, one: AddPartitionsToTxnTransaction
 ) -> Mapping[TopicPartition, ErrorCode]:
-    partitions = [TopicPartition(topic.name, number) for topic in one.topics for number in topic.partitions]
+    """Raises KafkaError for all partitions."""
+    partitions = _partitions(one)
     unknown = [tp for tp in partitions if broker.image.partition(tp) is None]
     if unknown:
         others = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
         return others | dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     producer = ProducerIdentity(ProducerId(one.producer_id), one.producer_epoch)
-    try:
-        if one.verify_only:
-            shard = broker.transactions.shard(exchange, one.transactional_id)
-            return shard.transactions.verify(one.transactional_id, producer, partitions)
-        broker.transactions.add_partitions(exchange, one.transactional_id, producer, partitions)
-    except KafkaError as error:
-        return dict.fromkeys(partitions, fenced_as(error.code, named_from=2, version=exchange.api_version))
+    if one.verify_only:
+        shard = broker.transactions.shard(exchange, one.transactional_id)
+        return shard.transactions.verify(one.transactional_id, producer, partitions)
+    broker.transactions.add_partitions(exchange, one.transactional_id, producer, partitions)
     return dict.fromkeys(partitions, ErrorCode.NONE)
+
+
+def _refused(
+    exchange: Exchange, one: AddPartitionsToTxnTransaction, error: KafkaError
+) -> Mapping[TopicPartition, ErrorCode]:
+    return dict.fromkeys(_partitions(one), fenced_as(error.code, named_from=2, version=exchange.api_version))
+
+
+def _partitions(one: AddPartitionsToTxnTransaction) -> Sequence[TopicPartition]:
+    return [TopicPartition(topic.name, number) for topic in one.topics for number in topic.partitions]
 
 
 def _results(

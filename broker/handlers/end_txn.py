@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raylog.broker.handlers.init_producer_id import fenced_as
+from raylog.broker.handlers.transaction_completion import decided
 from raylog.core.errors import KafkaError
 from raylog.core.ids import ProducerId, ProducerIdentity
 from raylog.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -19,11 +20,15 @@ if TYPE_CHECKING:
     from raylog.transport.exchange import Exchange
 
 
-def handle(broker: BrokerServices, exchange: Exchange, request: EndTxnRequest) -> EndTxnResponse:
+def handle(broker: BrokerServices, exchange: Exchange, request: EndTxnRequest) -> EndTxnResponse | None:
     producer = ProducerIdentity(ProducerId(request.producer_id), request.producer_epoch)
-    try:
+
+    def decide() -> EndTxnResponse:
         broker.authorization.check(exchange, Operation.WRITE, Resource.transactional_id(request.transactional_id))
         broker.transactions.end(exchange, request.transactional_id, producer, committed=request.committed)
-    except KafkaError as error:
+        return EndTxnResponse()
+
+    def refuse(error: KafkaError) -> EndTxnResponse:
         return EndTxnResponse(error_code=fenced_as(error.code, named_from=2, version=exchange.api_version))
-    return EndTxnResponse()
+
+    return decided(broker, exchange, request.transactional_id, decide, refuse)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from raylog.broker.handlers.transaction_completion import decided
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerId, ProducerIdentity
 from raylog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -19,25 +20,30 @@ if TYPE_CHECKING:
     from raylog.transport.exchange import Exchange
 
 
-def handle(broker: BrokerServices, exchange: Exchange, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    try:
-        _check(broker, exchange, request.transactional_id)
-        if request.transactional_id is None:
+def handle(broker: BrokerServices, exchange: Exchange, request: InitProducerIdRequest) -> InitProducerIdResponse | None:
+    transactional_id = request.transactional_id
+
+    def decide() -> InitProducerIdResponse:
+        _check(broker, exchange, transactional_id)
+        if transactional_id is None:
             producer = ProducerIdentity(broker.producer_ids.take(exchange.now), 0)
         else:
             producer = broker.transactions.init_producer(
                 exchange,
-                request.transactional_id,
+                transactional_id,
                 timeout_ms=request.transaction_timeout_ms,
                 expected=ProducerIdentity(ProducerId(request.producer_id), request.producer_epoch),
             )
-    except KafkaError as error:
+        return InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.producer_epoch)
+
+    def refuse(error: KafkaError) -> InitProducerIdResponse:
         return InitProducerIdResponse(
             error_code=fenced_as(error.code, named_from=4, version=exchange.api_version),
             producer_id=NO_PRODUCER_ID,
             producer_epoch=NO_PRODUCER_EPOCH,
         )
-    return InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.producer_epoch)
+
+    return decided(broker, exchange, transactional_id or "", decide, refuse)
 
 
 def _check(broker: BrokerServices, exchange: Exchange, transactional_id: str | None) -> None:
