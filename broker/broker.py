@@ -55,8 +55,9 @@ from raylog.groupcoord.share.groups import OnInitialized
 from raylog.logstore.disk import Disk
 from raylog.logstore.log_dir import Jobs, run_in_order
 from raylog.metadata.effective_configs import ALL_BROKERS, dynamic_texts, effective_configs
+from raylog.metadata.features import advertised_features
 from raylog.metadata.image import MetadataImage, TopicImage
-from raylog.metadata.levels import COMPACTION_LEVEL, MIXED_GROUPS_LEVEL, advertised_features
+from raylog.metadata.levels import COMPACTION_LEVEL, MIXED_GROUPS_LEVEL
 from raylog.metadata.node_roles import is_coordinator
 from raylog.metadata.records import (
     BrokerConfigsChanged,
@@ -453,7 +454,9 @@ class Broker(Node):
     # --- the cluster
 
     def features(self) -> AdvertisedFeatures:
-        return advertised_features(self.image.metadata_level, offset=self.follower.next_offset - 1)
+        return advertised_features(
+            self.image.feature_levels, self.image.metadata_level, offset=self.follower.next_offset - 1
+        )
 
     @property
     def image(self) -> MetadataImage:

@@ -23,6 +23,7 @@ from raylog.broker.active_controller import ActiveController
 from raylog.broker.metadata_follower import ANSWER_MS_MAX, MetadataFollower
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
+from raylog.metadata.features import registered_ranges
 from raylog.metadata.levels import DIRECTORIES_LEVEL, METADATA_FEATURE, SUPPORTED, SUPPORTED_WITH_COORDINATORS
 from raylog.metadata.node_roles import is_coordinator
 from raylog.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
@@ -155,12 +156,9 @@ class BrokerLifecycle:
             rack=self._rack,
             log_dirs=self._directory_ids(),
             previous_broker_epoch=self._previous_broker_epoch,
-            features=(
-                Feature(
-                    name=METADATA_FEATURE,
-                    min_supported_version=self._levels.lowest,
-                    max_supported_version=self._levels.highest,
-                ),
+            features=tuple(
+                Feature(name=name, min_supported_version=lowest, max_supported_version=highest)
+                for name, lowest, highest in registered_ranges(self._levels)
             ),
         )
         self._asked = True

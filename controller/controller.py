@@ -58,8 +58,8 @@ from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.core.ids import BrokerId, LeaderEpoch, Offset
 from raylog.core.outcome import Outcome
 from raylog.logstore.disk import Disk
+from raylog.metadata.features import advertised_features
 from raylog.metadata.image import MetadataImage
-from raylog.metadata.levels import advertised_features
 from raylog.metadata.node_roles import is_coordinator
 from raylog.metadata.records import ControllerElected, MetadataRecord
 from raylog.metadata.topic_names import METADATA_PARTITION
@@ -252,7 +252,9 @@ class Controller(Node):
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
 
     def features(self) -> AdvertisedFeatures:
-        return advertised_features(self.image.metadata_level, offset=self.metadata_log.next_offset - 1)
+        return advertised_features(
+            self.image.feature_levels, self.image.metadata_level, offset=self.metadata_log.next_offset - 1
+        )
 
     # --- leadership
 

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from raylog.core.errors import InvariantViolation
 from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, Offset, ProducerId, TopicPartition
+from raylog.metadata.features import check_feature_supported, level_of
 from raylog.metadata.levels import FIRST_LEVEL, METADATA_FEATURE, check_supported
 from raylog.metadata.node_roles import is_coordinator
 from raylog.metadata.records import (
@@ -146,6 +147,8 @@ class MetadataImage:
         """Of the groups that have a configuration of their own."""
         self.metadata_level = FIRST_LEVEL
         """The finalized level of `raylog.metadata`."""
+        self.feature_levels: dict[str, int] = {}
+        """The finalized levels of other features that were set; see `feature_level`."""
 
     def copy(self) -> MetadataImage:
         """A copy that is independent of later records."""
@@ -170,7 +173,12 @@ class MetadataImage:
         copy.replica_directories = {broker_id: dict(held) for broker_id, held in self.replica_directories.items()}
         copy.group_configs = dict(self.group_configs)
         copy.metadata_level = self.metadata_level
+        copy.feature_levels = dict(self.feature_levels)
         return copy
+
+    def feature_level(self, name: str) -> int:
+        """The finalized level of a feature; 0 if it has none."""
+        return level_of(name, self.feature_levels, self.metadata_level)
 
     @property
     def broker_ids(self) -> set[BrokerId]:
@@ -373,15 +381,20 @@ class MetadataImage:
                 self._token(record.token_id)
                 del self.delegation_tokens[record.token_id]
             case FeatureLevelChanged():
-                if record.feature != METADATA_FEATURE or record.level <= self.metadata_level:
-                    raise InvariantViolation(
-                        f"{record.feature} set to level {record.level}, but {METADATA_FEATURE} "
-                        f"is at level {self.metadata_level}"
-                    )
-                check_supported(record.level)
-                self.metadata_level = record.level
+                self._set_feature_level(record.feature, record.level)
             case ControllerElected():
                 pass  # the quorum keeps track of its leader
+
+    def _set_feature_level(self, name: str, level: int) -> None:
+        if name != METADATA_FEATURE:
+            check_feature_supported(name, level)
+            self.feature_levels[name] = level
+            return
+        if level <= self.metadata_level:
+            message = f"{name} set to level {level}, but it is at level {self.metadata_level}"
+            raise InvariantViolation(message)
+        check_supported(level)
+        self.metadata_level = level
 
     def _count_replicas(self, replicas: tuple[BrokerId, ...], change: int) -> None:
         for replica in replicas:

@@ -12,9 +12,9 @@ Level 4 introduces passwords in the dynamic configuration of brokers, several lo
 compaction.
 Level 5 introduces groups of the consumer protocol (KIP-848). Their records are in __consumer_offsets, and coordinators
 of earlier levels would not know the groups.
-Level 6 introduces configurations of single groups, members of both protocols in one group, share groups (KIP-932), and
-coordinators that are nodes of their own (metadata/node_roles.py). Controllers of earlier levels would take those for
-brokers, and place the partitions of any topic on them.
+Level 6 introduces configurations of single groups; members of both protocols in one group; share groups (KIP-932); coordinators that are nodes of their own
+(metadata/node_roles.py), which controllers of earlier levels would take for brokers, to place the partitions of any
+topic on them; and the levels of Kafka's features (metadata/features.py), which include transactions of version 2.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from raylog.core.errors import InvariantViolation
-from raylog.protocol.messages.api_versions import FinalizedFeatureKey, SupportedFeatureKey
-from raylog.transport.advertised_features import AdvertisedFeatures
 
 METADATA_FEATURE: Final = "raylog.metadata"
 FIRST_LEVEL: Final = 1
@@ -38,21 +36,15 @@ GROUP_CONFIGS_LEVEL: Final = 6
 """From this level on single groups may have a configuration."""
 COORDINATORS_LEVEL: Final = 6
 """From this level on coordinators may be nodes of their own."""
-SHARE_GROUPS_LEVEL: Final = 6
-"""From this level on coordinators serve share groups."""
 MIXED_GROUPS_LEVEL: Final = 6
 """From this level on groups have members of both protocols; earlier coordinators would take all for one kind."""
+FEATURES_LEVEL: Final = 6
+"""From this level on the metadata log may hold levels of Kafka's features."""
 LATEST_LEVEL: Final = 6
-GROUP_FEATURE: Final = "group.version"
-"""Kafka's name of the same: 0 is without, 1 with groups of the consumer protocol. It follows `raylog.metadata`."""
-GROUP_VERSION: Final = 1
-SHARE_FEATURE: Final = "share.version"
-"""Kafka's name: 0 is without, 1 with share groups. It follows `raylog.metadata`."""
-SHARE_VERSION: Final = 1
 
 
 class LevelRange(NamedTuple):
-    """Levels of `raylog.metadata`, both inclusive."""
+    """Levels of a feature, both inclusive."""
 
     lowest: int
     highest: int
@@ -78,28 +70,6 @@ def level_range(features: tuple[tuple[str, int, int], ...]) -> LevelRange:
         if name == METADATA_FEATURE:
             return LevelRange(lowest, highest)
     return FIRST_LEVEL_ONLY
-
-
-def advertised_features(finalized_level: int, *, offset: int) -> AdvertisedFeatures:
-    """For ApiVersions: the supported levels, and the one that is finalized as of the metadata record at `offset`."""
-    if offset < 0:
-        finalized: tuple[FinalizedFeatureKey, ...] = ()
-    else:
-        levels = {METADATA_FEATURE: finalized_level}
-        if finalized_level >= CONSUMER_GROUPS_LEVEL:
-            levels[GROUP_FEATURE] = GROUP_VERSION
-        if finalized_level >= SHARE_GROUPS_LEVEL:
-            levels[SHARE_FEATURE] = SHARE_VERSION
-        finalized = tuple(
-            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-            for name, level in levels.items()
-        )
-    supported = (
-        SupportedFeatureKey(name=METADATA_FEATURE, min_version=SUPPORTED.lowest, max_version=SUPPORTED.highest),
-        SupportedFeatureKey(name=GROUP_FEATURE, min_version=0, max_version=GROUP_VERSION),
-        SupportedFeatureKey(name=SHARE_FEATURE, min_version=0, max_version=SHARE_VERSION),
-    )
-    return AdvertisedFeatures(supported, offset, finalized)
 
 
 class UnsupportedLevel(InvariantViolation):

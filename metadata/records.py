@@ -19,8 +19,10 @@ from raylog.core.errors import InvariantViolation
 from raylog.core.ids import BrokerId, LeaderEpoch, Offset, ProducerId
 from raylog.metadata.levels import (
     DIRECTORIES_LEVEL,
+    FEATURES_LEVEL,
     FIRST_LEVEL,
     GROUP_CONFIGS_LEVEL,
+    METADATA_FEATURE,
     PASSWORDS_LEVEL,
     unknown_kind,
 )
@@ -420,6 +422,8 @@ def required_level(record: MetadataRecord) -> int:
     """The lowest metadata level at which `record` may be written."""
     if isinstance(record, BrokerConfigsChanged) and record.passwords:
         return PASSWORDS_LEVEL
+    if isinstance(record, FeatureLevelChanged) and record.feature != METADATA_FEATURE:
+        return FEATURES_LEVEL
     return _INTRODUCED.get(type(record), FIRST_LEVEL)
 
 

@@ -70,6 +70,8 @@ def records_of(image: MetadataImage) -> Iterator[MetadataRecord]:
     """Records that turn an empty image into this one."""
     if image.metadata_level > FIRST_LEVEL:
         yield FeatureLevelChanged(METADATA_FEATURE, image.metadata_level)
+    for feature, level in sorted(image.feature_levels.items()):
+        yield FeatureLevelChanged(feature, level)
     for topic_id, name in image.deleted_topics.items():
         yield TopicCreated(name, topic_id)
         yield TopicDeleted(topic_id)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.groupcoord.consumer.heartbeat import JOINING, Answer, Heartbeat
 from raylog.groupcoord.consumer.records import Partitions, numbers_by_topic
-from raylog.metadata.levels import CONSUMER_GROUPS_LEVEL
+from raylog.metadata.features import GROUP_FEATURE
 from raylog.protocol.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -44,7 +44,7 @@ def _serve(broker: BrokerServices, exchange: Exchange, request: ConsumerGroupHea
     def may_describe(topic: str) -> bool:
         return broker.authorization.may(exchange, Operation.DESCRIBE, Resource.topic(topic), logs_denial=False)
 
-    if not broker.settings.consumer_groups.enabled or broker.image.metadata_level < CONSUMER_GROUPS_LEVEL:
+    if not broker.settings.consumer_groups.enabled or not broker.image.feature_level(GROUP_FEATURE):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "Groups of the consumer protocol are not enabled.")
     broker.authorization.check(exchange, Operation.READ, Resource.group(request.group_id))
     for name in dict.fromkeys(request.subscribed_topic_names or ()):

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_BROKER_ID, NO_LEADER_EPOCH, BrokerId, TopicPartition
-from raylog.metadata.levels import SHARE_GROUPS_LEVEL
+from raylog.metadata.features import SHARE_FEATURE
 
 if TYPE_CHECKING:
     from raylog.broker.services import BrokerServices
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def check_enabled(broker: BrokerServices) -> None:
     """Raises KafkaError(UNSUPPORTED_VERSION) while there may be nodes that do not know share groups."""
-    if broker.image.metadata_level < SHARE_GROUPS_LEVEL:
+    if not broker.image.feature_level(SHARE_FEATURE):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "Share groups are not enabled.")
 
 

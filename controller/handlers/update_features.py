@@ -1,18 +1,22 @@
-"""UpdateFeatures (key 57), v0-2: raise the finalized level of `raylog.metadata` (KIP-584).
+"""UpdateFeatures (key 57), v0-2: set the finalized levels of features (KIP-584).
 
 v1 upgrade type in place of allow_downgrade, validate_only; v2 one error for the whole request in place of one for each
-feature. Nothing is changed if an update fails. Levels cannot be lowered. Requires ALTER on the cluster.
+feature. Nothing is changed if an update fails: the others get FEATURE_UPDATE_FAILED. Requires ALTER on the cluster.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from raylog.controller import features
+from raylog.controller.features import FeatureUpdate, UpgradeType
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.outcome import Outcome
-from raylog.metadata.records import MetadataRecord
+from raylog.metadata.levels import METADATA_FEATURE
+from raylog.metadata.records import FeatureLevelChanged, MetadataRecord
 from raylog.protocol.messages.update_features import (
+    FeatureUpdateKey,
     UpdatableFeatureResult,
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
     from raylog.controller.services import ControllerServices
     from raylog.transport.exchange import Exchange
 
+FIRST_VERSION_WITH_UPGRADE_TYPE = 1
 FIRST_VERSION_WITHOUT_RESULTS = 2
 
 
@@ -36,27 +41,45 @@ def handle(
             raise KafkaError(ErrorCode.INVALID_REQUEST, "A feature is named more than once.")
     except KafkaError as error:
         return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)
+    updates = [_update(exchange.api_version, each) for each in request.feature_updates]
+    proposed = {each.feature: each.level for each in updates}
     records: list[MetadataRecord] = []
-    results: list[UpdatableFeatureResult] = []
-    refused: KafkaError | None = None
-    for each in request.feature_updates:
-        result = UpdatableFeatureResult(feature=each.feature)
+    refused: dict[str, KafkaError] = {}
+    for each in updates:
         try:
-            outcome = features.update_feature(
-                controller.image, each.feature, each.max_version_level, voters=controller.voter.levels.supported
-            )
-            records += outcome.records
+            voters = controller.voter.levels.supported
+            records += features.update_feature(controller.image, each, proposed=proposed, voters=voters).records
         except KafkaError as error:
-            refused = error
-            result = UpdatableFeatureResult(feature=each.feature, error_code=error.code, error_message=error.message)
-        results.append(result)
-    if refused is None and not request.validate_only:
+            refused[each.feature] = error
+    if not refused and not request.validate_only:
         try:
-            controller.decide(Outcome(None, records), exchange.now)
+            controller.decide(Outcome(None, sorted(records, key=_is_not_metadata_level)), exchange.now)
         except KafkaError as error:
             return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)
     if exchange.api_version < FIRST_VERSION_WITHOUT_RESULTS:
-        return UpdateFeaturesResponse(results=tuple(results))
-    if refused is not None:
-        return UpdateFeaturesResponse(error_code=refused.code, error_message=refused.message)
+        return UpdateFeaturesResponse(results=tuple(_result(each.feature, refused) for each in updates))
+    if refused:
+        first = next(iter(refused.values()))
+        return UpdateFeaturesResponse(error_code=first.code, error_message=first.message)
     return UpdateFeaturesResponse()
+
+
+def _update(api_version: int, key: FeatureUpdateKey) -> FeatureUpdate:
+    upgrade_type = key.upgrade_type
+    if api_version < FIRST_VERSION_WITH_UPGRADE_TYPE:
+        upgrade_type = UpgradeType.SAFE_DOWNGRADE if key.allow_downgrade else UpgradeType.UPGRADE
+    return FeatureUpdate(key.feature, key.max_version_level, upgrade_type)
+
+
+def _is_not_metadata_level(record: MetadataRecord) -> bool:
+    """The level of `raylog.metadata` goes first: other records may require it."""
+    return not isinstance(record, FeatureLevelChanged) or record.feature != METADATA_FEATURE
+
+
+def _result(feature: str, refused: Mapping[str, KafkaError]) -> UpdatableFeatureResult:
+    error = refused.get(feature)
+    if error is None and refused:
+        error = KafkaError(ErrorCode.FEATURE_UPDATE_FAILED, "Not updated, because another update was refused.")
+    if error is None:
+        return UpdatableFeatureResult(feature=feature)
+    return UpdatableFeatureResult(feature=feature, error_code=error.code, error_message=error.message)

@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 
 from raylog.core.errors import ErrorCode
+from raylog.metadata.features import GROUP_FEATURE
 from raylog.metadata.levels import CONSUMER_GROUPS_LEVEL, MIXED_GROUPS_LEVEL
 from raylog.protocol.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -403,9 +404,13 @@ def test_the_number_of_groups_is_limited() -> None:
 def test_a_coordinator_without_the_protocol_says_so(broker: DirectBroker) -> None:
     classic_only = started(**{"group.coordinator.rebalance.protocols": "classic"})
     assert heartbeat(classic_only).error_code == ErrorCode.UNSUPPORTED_VERSION
-    broker.broker.image.metadata_level = CONSUMER_GROUPS_LEVEL - 1
+    image = broker.broker.image
+    image.feature_levels[GROUP_FEATURE] = 0
     assert heartbeat(broker).error_code == ErrorCode.UNSUPPORTED_VERSION
-    broker.broker.image.metadata_level = CONSUMER_GROUPS_LEVEL
+    del image.feature_levels[GROUP_FEATURE]  # as in a cluster that was upgraded
+    image.metadata_level = CONSUMER_GROUPS_LEVEL - 1
+    assert heartbeat(broker).error_code == ErrorCode.UNSUPPORTED_VERSION
+    image.metadata_level = CONSUMER_GROUPS_LEVEL
     assert heartbeat(broker).error_code == ErrorCode.NONE
 
 

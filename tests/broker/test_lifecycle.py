@@ -126,9 +126,14 @@ class TestStart:
             match=rf"level of raylog\.metadata that this broker does not support: it supports 1 to {LATEST_LEVEL}",
         ):
             member.start(accepting=False)
-        [feature] = asked[0].features
-        supported = (feature.name, feature.min_supported_version, feature.max_supported_version)
-        assert supported == (METADATA_FEATURE, 1, LATEST_LEVEL)
+        supported = [(each.name, each.min_supported_version, each.max_supported_version) for each in asked[0].features]
+        assert supported == [
+            (METADATA_FEATURE, 1, LATEST_LEVEL),
+            ("transaction.version", 0, 2),
+            ("group.version", 0, 1),
+            ("share.version", 0, 1),
+            ("kraft.version", 0, 0),
+        ]
 
     def test_a_lost_registration_response_has_no_effect(self, cluster: DirectCluster) -> None:
         (member,) = cluster.brokers

@@ -153,22 +153,26 @@ class TestFeatures:
         assert [line.split() for line in shown] == [
             ["FEATURE", "SUPPORTED-MIN", "SUPPORTED-MAX", "FINALIZED"],
             ["raylog.metadata", "1", str(LATEST_LEVEL), str(LATEST_LEVEL)],
+            ["transaction.version", "0", "2", "2"],
             ["group.version", "0", "1", "1"],
+            ["share.version", "0", "1", "1"],
+            ["kraft.version", "0", "0", "0"],
+            ["metadata.version", "25", "25", "25"],
         ]
-        assert json.loads(cli("features", "describe", "--json").out) == [
-            {
-                "feature": "raylog.metadata",
-                "supported_min": 1,
-                "supported_max": LATEST_LEVEL,
-                "finalized": LATEST_LEVEL,
-            },
-            {"feature": "group.version", "supported_min": 0, "supported_max": 1, "finalized": 1},
-        ]
+        assert json.loads(cli("features", "describe", "--json").out)[0] == {
+            "feature": "raylog.metadata",
+            "supported_min": 1,
+            "supported_max": LATEST_LEVEL,
+            "finalized": LATEST_LEVEL,
+        }
 
     def test_an_upgrade_to_the_level_in_force_does_nothing(self, cli: Cli) -> None:
         in_force = f"level {LATEST_LEVEL}\n"
         checked = cli("features", "upgrade", "--dry-run")
-        assert checked == (0, f"raylog.metadata can be set to {in_force}", "")
+        others = "transaction.version {0} level 2\ngroup.version {0} level 1\n"
+        others += "share.version {0} level 1\nkraft.version {0} level 0\n"
+        expected = f"raylog.metadata can be set to {in_force}" + others.format("can be set to")
+        assert checked == (0, expected, "")
         raised = cli("features", "upgrade", "--level", str(LATEST_LEVEL))
         assert raised == (0, f"raylog.metadata is at {in_force}", "")
 
@@ -178,3 +182,21 @@ class TestFeatures:
         assert f"It is at level {LATEST_LEVEL} and cannot be lowered." in refused.err
         for level in ("-40000", "32768", "two"):
             assert cli("features", "upgrade", "--level", level).code == 2, level
+            assert cli("features", "downgrade", "--feature", f"group.version={level}").code == 2, level
+        refused = cli("features", "upgrade", "--release-version", "4.2")
+        assert refused.code == 2
+        assert "releases of Kafka do not name levels of raylog" in refused.err
+        refused = cli("features", "disable", "--feature", "raylog.metadata")
+        assert refused.code == 1
+        assert "cannot be lowered" in refused.err
+
+    def test_levels_are_lowered_and_raised_again(self, cli: Cli) -> None:
+        lowered = cli("features", "downgrade", "--feature", "transaction.version=1", "--dry-run")
+        assert lowered == (0, "transaction.version can be set to level 1\n", "")
+        lowered = cli("features", "downgrade", "--feature", "transaction.version=1")
+        assert lowered == (0, "transaction.version is at level 1\n", "")
+        disabled = cli("features", "disable", "--feature", "transaction.version", "--unsafe")
+        assert disabled == (0, "transaction.version is at level 0\n", "")
+        assert cli("features", "downgrade", "--feature", "transaction.version=1").code == 1
+        raised = cli("features", "upgrade", "--feature", "transaction.version=2")
+        assert raised == (0, "transaction.version is at level 2\n", "")

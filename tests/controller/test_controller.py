@@ -15,12 +15,14 @@ from raylog.broker.listeners import plan_listeners
 from raylog.config.table import broker_configs
 from raylog.controller import features, topics
 from raylog.controller.controller import Controller
+from raylog.controller.features import NEW_CLUSTER
 from raylog.controller.handlers import fetch as fetch_handler
 from raylog.controller.reassignments import reassign
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.core.ids import BrokerId, LeaderEpoch, Offset, TopicPartition
 from raylog.core.outcome import Outcome
+from raylog.metadata.features import REGISTERED
 from raylog.metadata.levels import FIRST_LEVEL, LATEST_LEVEL, METADATA_FEATURE
 from raylog.metadata.records import (
     BrokerFenced,
@@ -179,7 +181,9 @@ def registration(
         listeners=(RegisteredListener(name="PLAINTEXT", host="h", port=9092),),
         rack=None,
         features=tuple(
-            Feature(name=METADATA_FEATURE, min_supported_version=level, max_supported_version=level) for level in levels
+            Feature(name=name, min_supported_version=lowest, max_supported_version=highest)
+            for level in levels
+            for name, lowest, highest in ((METADATA_FEATURE, level, level), *REGISTERED[1:])
         ),
     )
 
@@ -366,7 +370,7 @@ class TestBrokers:
         assert (unwilling.is_caught_up, unwilling.is_fenced) == (True, True)
         there = broker.call(heartbeat(epoch, knows=epoch))
         assert (there.is_caught_up, there.is_fenced) == (True, False)
-        assert [type(record) for record in records_of(bench)[2:]] == [BrokerRegistered, BrokerUnfenced]
+        assert [type(record) for record in records_of(bench)[-2:]] == [BrokerRegistered, BrokerUnfenced]
 
     def test_the_broker_epoch_is_the_offset_of_the_registration(self, bench: Bench) -> None:
         _, first = bench.registered(BrokerId(0))
@@ -375,7 +379,8 @@ class TestBrokers:
             first,
             second,
         ]
-        assert (first, second) == (2, 4), "behind ControllerElected and FeatureLevelChanged"
+        before = 1 + len(NEW_CLUSTER)
+        assert (first, second) == (before, before + 2), "behind ControllerElected and FeatureLevelChanged"
 
     def test_a_lost_connection_fences_at_once(self, bench: Bench) -> None:
         broker, _ = bench.registered()
@@ -614,7 +619,7 @@ def _never(_: Any) -> None:
 
 class TestMetadataLevel:
     def test_a_new_cluster_finalizes_the_newest_level_once(self, bench: Bench) -> None:
-        expected = [FeatureLevelChanged(METADATA_FEATURE, LATEST_LEVEL)]
+        expected = list(NEW_CLUSTER)
         assert records_of(bench)[1:] == expected
         bench.crash()
         assert [each for each in records_of(bench) if isinstance(each, FeatureLevelChanged)] == expected

@@ -8,12 +8,27 @@ from uuid import UUID
 import pytest
 
 from raylog.controller import brokers, features
-from raylog.controller.features import NEW_CLUSTER, check_writable, raise_level
+from raylog.controller.features import (
+    NEW_CLUSTER,
+    FeatureUpdate,
+    UpgradeType,
+    check_writable,
+    raise_level,
+    update_feature,
+)
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId
 from raylog.core.outcome import Outcome
+from raylog.metadata.features import GROUP_FEATURE, REGISTERED, TRANSACTION_FEATURE
 from raylog.metadata.image import MetadataImage
-from raylog.metadata.levels import COMPACTION_LEVEL, FIRST_LEVEL, LATEST_LEVEL, METADATA_FEATURE, LevelRange
+from raylog.metadata.levels import (
+    COMPACTION_LEVEL,
+    FIRST_LEVEL,
+    LATEST_LEVEL,
+    METADATA_FEATURE,
+    LevelRange,
+    UnsupportedLevel,
+)
 from raylog.metadata.records import (
     BrokerRegistered,
     FeatureLevelChanged,
@@ -134,3 +149,27 @@ def test_a_record_is_refused_below_the_level_that_introduced_it(monkeypatch: pyt
     assert refused.value.code == ErrorCode.UNSUPPORTED_VERSION
     assert refused.value.message == "TopicCreated needs raylog.metadata level 3; the cluster is at level 2."
     check_writable([FeatureLevelChanged(METADATA_FEATURE, 3), created], 2)
+
+
+def test_a_feature_that_a_broker_does_not_support_is_refused() -> None:
+    image = MetadataImage()
+    replay(image, [*NEW_CLUSTER[:1], supporting(0, 1, LATEST_LEVEL)])
+    update = FeatureUpdate(TRANSACTION_FEATURE, 2, UpgradeType.UPGRADE)
+    with pytest.raises(KafkaError, match="Broker 0 supports levels 0 to 0"):
+        update_feature(image, update, proposed={}, voters={})
+
+
+def test_a_broker_that_does_not_support_a_finalized_feature_is_refused() -> None:
+    image = MetadataImage()
+    replay(image, NEW_CLUSTER)
+    assert register(image, *REGISTERED).records
+    assert register(image, *REGISTERED, ("unknown", 0, 9)).records
+    for ranges in (REGISTERED[:1], (*REGISTERED[:1], (TRANSACTION_FEATURE, 0, 1), (GROUP_FEATURE, 0, 1))):
+        with pytest.raises(KafkaError, match=r"transaction\.version level 2; the broker supports levels 0 to"):
+            register(image, *ranges)
+
+
+@pytest.mark.parametrize("record", [FeatureLevelChanged("streams.version", 1), FeatureLevelChanged(GROUP_FEATURE, 2)])
+def test_a_log_with_an_unknown_feature_is_refused(record: FeatureLevelChanged) -> None:
+    with pytest.raises(UnsupportedLevel, match=record.feature):
+        replay(MetadataImage(), [record])

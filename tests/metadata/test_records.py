@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from raylog.core.errors import InvariantViolation
 from raylog.core.ids import BrokerId, LeaderEpoch
 from raylog.metadata import records
-from raylog.metadata.levels import FIRST_LEVEL, LATEST_LEVEL, UnsupportedLevel
+from raylog.metadata.levels import FEATURES_LEVEL, FIRST_LEVEL, LATEST_LEVEL, METADATA_FEATURE, UnsupportedLevel
 from raylog.metadata.records import (
     AccessControlEntryAdded,
     AccessControlEntryRemoved,
@@ -157,7 +157,8 @@ def test_an_unknown_kind_is_refused_with_the_level_it_needs() -> None:
 
 def test_no_kind_needs_a_level_that_this_version_does_not_support() -> None:
     assert required_level(TopicDeleted(UUID(int=1))) == FIRST_LEVEL
-    assert required_level(FeatureLevelChanged("f", 2)) == 2 <= LATEST_LEVEL
+    assert required_level(FeatureLevelChanged(METADATA_FEATURE, 2)) == 2 <= LATEST_LEVEL
+    assert required_level(FeatureLevelChanged("f", 2)) == FEATURES_LEVEL <= LATEST_LEVEL
     created = DelegationTokenCreated("id", ("User", "o"), ("User", "r"), (), 0, 1, 1)
     for record in (created, DelegationTokenExpiryChanged("id", 1), DelegationTokenRemoved("id")):
         assert required_level(record) == 3 <= LATEST_LEVEL

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from raylog.core.errors import KafkaError
 from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, Offset, ProducerId
+from raylog.metadata.features import FEATURES
 from raylog.metadata.image import MetadataImage, acl_added
 from raylog.metadata.levels import FIRST_LEVEL, LATEST_LEVEL, METADATA_FEATURE, UnsupportedLevel
 from raylog.metadata.records import (
@@ -76,6 +77,9 @@ def _random_record(rng: random.Random, image: MetadataImage, step: int) -> Metad
     match rng.randrange(17):
         case 11 if image.metadata_level == FIRST_LEVEL and rng.random() < 0.2:
             return FeatureLevelChanged(METADATA_FEATURE, LATEST_LEVEL)
+        case 11 if rng.random() < 0.2:
+            name = rng.choice([*FEATURES])
+            return FeatureLevelChanged(name, rng.randint(FEATURES[name].lowest, FEATURES[name].highest))
         case 0:
             name = f"t{rng.randrange(6)}"
             return None if name in image.topics else TopicCreated(name, UUID(int=step + 1), (("retention.ms", "5"),))

@@ -9,6 +9,7 @@ import pytest
 
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import TopicPartition
+from raylog.metadata.features import SHARE_FEATURE
 from raylog.metadata.levels import SHARE_GROUPS_LEVEL
 from raylog.protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -315,7 +316,7 @@ class TestGroups:
         assert member.beat().error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
     def test_they_are_refused_below_their_level(self, broker: DirectBroker, member: ShareMember) -> None:
-        broker.broker.image.metadata_level = SHARE_GROUPS_LEVEL - 1
+        broker.broker.image.feature_levels[SHARE_FEATURE] = 0
         codes = [member.beat().error_code, member.fetch().error_code, member.acknowledge(0, epoch=-1)]
         assert codes == [ErrorCode.UNSUPPORTED_VERSION] * 3
 
