@@ -55,9 +55,9 @@ from raylog.groupcoord.share.groups import OnInitialized
 from raylog.logstore.disk import Disk
 from raylog.logstore.log_dir import Jobs, run_in_order
 from raylog.metadata.effective_configs import ALL_BROKERS, dynamic_texts, effective_configs
-from raylog.metadata.features import advertised_features
+from raylog.metadata.features import TRANSACTION_FEATURE, TRANSACTION_RECORDS_1, advertised_features
 from raylog.metadata.image import MetadataImage, TopicImage
-from raylog.metadata.levels import COMPACTION_LEVEL, MIXED_GROUPS_LEVEL
+from raylog.metadata.levels import COMPACTION_LEVEL, FEATURES_LEVEL, MIXED_GROUPS_LEVEL
 from raylog.metadata.node_roles import is_coordinator
 from raylog.metadata.records import (
     BrokerConfigsChanged,
@@ -262,6 +262,7 @@ class Broker(Node):
             new_producer_id=self.producer_ids.take,
             timeout_ms_max=lambda: self.settings.transactions.timeout_ms_max,
             on_completed=lambda completion: self.delayed.grown(completion, 0),
+            flexible=lambda: self.image.feature_level(TRANSACTION_FEATURE) >= TRANSACTION_RECORDS_1,
         )
         self.share_states = ShareShards(
             self,
@@ -292,7 +293,10 @@ class Broker(Node):
             self.transactions,
             lambda transactional_id: self.coordinator_of(TRANSACTION_TOPIC, transactional_id)[1],
             self._coordination_link,
-            enabled=lambda: self.settings.transactions.verification,
+            delayed=self.delayed,
+            settings=lambda: self.settings.transactions,
+            supports_2=lambda: self.supports_transactions_2,
+            clock=lambda: self.now,
         )
         self.consumer_lag = ConsumerLag(
             identity.node_id, self.groups, self.partitions, lambda: self.image, self._coordination_link
@@ -461,6 +465,12 @@ class Broker(Node):
     @property
     def image(self) -> MetadataImage:
         return self.follower.image
+
+    @property
+    def supports_transactions_2(self) -> bool:
+        """Whether all brokers know transactions of version 2. As in Kafka, `transaction.version` only tells clients
+        whether to use them: requests of clients that have not learned of a downgrade are served."""
+        return self.image.metadata_level >= FEATURES_LEVEL
 
     def alive_on(
         self, listener_name: str, *, also_fenced: bool = False

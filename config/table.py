@@ -227,6 +227,7 @@ from raylog.config.topic_lifecycle import (
 )
 from raylog.config.transactions import (
     ADD_PARTITIONS_RETRY_BACKOFF_MAX_MS,
+    ADD_PARTITIONS_RETRY_BACKOFF_MS,
     PRODUCER_ID_EXPIRATION_MS,
     TRANSACTION_ABORT_TIMED_OUT_INTERVAL_MS,
     TRANSACTION_MAX_TIMEOUT_MS,
@@ -406,6 +407,7 @@ BROKER_KEYS: Final[Mapping[str, tuple[ConfigKey[Any], ...]]] = {
     ),
     "Transactions": (
         ADD_PARTITIONS_RETRY_BACKOFF_MAX_MS,
+        ADD_PARTITIONS_RETRY_BACKOFF_MS,
         TRANSACTION_MAX_TIMEOUT_MS,
         TRANSACTION_PARTITION_VERIFICATION_ENABLE,
         TRANSACTION_ABORT_TIMED_OUT_INTERVAL_MS,

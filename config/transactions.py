@@ -53,6 +53,14 @@ PRODUCER_ID_EXPIRATION_MS: ConfigKey[int] = ConfigKey(
     dynamic=True,
 )
 
+ADD_PARTITIONS_RETRY_BACKOFF_MS: ConfigKey[int] = ConfigKey(
+    "add.partitions.to.txn.retry.backoff.ms",
+    ConfigType.INT,
+    20,
+    "Backoff, in milliseconds, before a partition leader asks a coordinator on another broker again to add a partition"
+    " to a transaction, while the producer's transaction before is being completed.",
+    at_least(1),
+)
 ADD_PARTITIONS_RETRY_BACKOFF_MAX_MS: ConfigKey[int] = ConfigKey(
     "add.partitions.to.txn.retry.backoff.max.ms",
     ConfigType.INT,
@@ -71,6 +79,8 @@ class TransactionSettings:
     abort_check_interval_ms: int
     id_expiration_ms: int
     id_expiration_check_interval_ms: int
+    retry_ms: int
+    """Backoff before a leader asks another broker's coordinator again, during the completion of a transaction."""
     completion_ms_max: int
     """How long a request waits for the completion of the transaction before."""
 
@@ -82,5 +92,6 @@ def transaction_settings(configs: Configs) -> TransactionSettings:
         abort_check_interval_ms=configs[TRANSACTION_ABORT_TIMED_OUT_INTERVAL_MS],
         id_expiration_ms=configs[TRANSACTIONAL_ID_EXPIRATION_MS],
         id_expiration_check_interval_ms=configs[TRANSACTION_REMOVE_EXPIRED_INTERVAL_MS],
+        retry_ms=configs[ADD_PARTITIONS_RETRY_BACKOFF_MS],
         completion_ms_max=configs[ADD_PARTITIONS_RETRY_BACKOFF_MAX_MS],
     )

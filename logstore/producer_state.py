@@ -15,7 +15,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import NO_OFFSET, NO_PRODUCER_EPOCH, NO_SEQUENCE, Offset
+from raylog.core.ids import NO_OFFSET, NO_PRODUCER_EPOCH, NO_SEQUENCE, Offset, ProducerIdentity
 from raylog.protocol.records.batch import SEQUENCE_MAX, BatchHeader
 from raylog.protocol.records.markers import EndTransactionMarker
 
@@ -105,6 +105,12 @@ class ProducerState:
     def open_transaction(self, producer_id: int) -> int:
         """Offset of the first record of the producer's open transaction; -1 if it has none."""
         return self._open.get(producer_id, NO_OFFSET)
+
+    def has_open_transaction(self, producer: ProducerIdentity) -> bool:
+        """Whether the producer has an open transaction with this epoch."""
+        producer_id, producer_epoch = producer
+        entry = self._producers.get(producer_id)
+        return entry is not None and entry.producer_epoch == producer_epoch and producer_id in self._open
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """The start of the oldest transaction whose end is not committed; None if there is none.

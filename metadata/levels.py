@@ -12,9 +12,10 @@ Level 4 introduces passwords in the dynamic configuration of brokers, several lo
 compaction.
 Level 5 introduces groups of the consumer protocol (KIP-848). Their records are in __consumer_offsets, and coordinators
 of earlier levels would not know the groups.
-Level 6 introduces configurations of single groups; members of both protocols in one group; share groups (KIP-932); coordinators that are nodes of their own
-(metadata/node_roles.py), which controllers of earlier levels would take for brokers, to place the partitions of any
-topic on them; and the levels of Kafka's features (metadata/features.py), which include transactions of version 2.
+Level 6 introduces configurations of single groups; members of both protocols in one group; share groups (KIP-932);
+coordinators that are nodes of their own (metadata/node_roles.py), which controllers of earlier levels would take for
+brokers, to place the partitions of any topic on them; and the levels of Kafka's features (metadata/features.py), which
+include transactions of version 2.
 """
 
 from __future__ import annotations

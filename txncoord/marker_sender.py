@@ -191,4 +191,5 @@ def _marker(pending: _PendingMarkers, partitions: Iterable[TopicPartition]) -> W
             WritableTxnMarkerTopic(name=name, partition_indexes=numbers) for name, numbers in by_topic(partitions)
         ),
         coordinator_epoch=pending.coordinator_epoch,
+        transaction_version=pending.decided.client_version,
     )

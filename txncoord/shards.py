@@ -21,9 +21,11 @@ from raylog.transport.commits import COMMITTED, CommitQueues
 from raylog.txncoord import records
 from raylog.txncoord.marker_sender import MarkerSender
 from raylog.txncoord.records import TransactionRecord, TransactionUpdated
-from raylog.txncoord.transactions import TRANSACTIONAL_ID_BYTES_MAX, Transactions
+from raylog.txncoord.transactions import TRANSACTIONAL_ID_BYTES_MAX, VERSION_2, Transactions
 
 TRANSACTION_TOPIC = "__transaction_state"
+COMMIT_MS_MAX = 5000
+"""How long a leader waits until the partition that it has added is committed."""
 RETRY_MS = 100
 """Backoff before a completion that could not be written is tried again."""
 
@@ -37,11 +39,22 @@ class Completion(NamedTuple):
 class TransactionShard:
     """The transactional ids of one partition, over its log, for one leader epoch."""
 
-    def __init__(self, partition: Partition, *, on_append: Callable[[TopicPartition, int], None]) -> None:
+    def __init__(
+        self,
+        partition: Partition,
+        *,
+        on_append: Callable[[TopicPartition, int], None],
+        flexible: Callable[[], bool],
+    ) -> None:
+        """`flexible`: whether records are written in the flexible format."""
         self.leader_epoch = partition.leader_epoch
         self.transactions = Transactions()
+
+        def encode(record: TransactionRecord) -> tuple[bytes, bytes | None]:
+            return records.encode(record, flexible=flexible())
+
         self._log: ShardLog[TransactionRecord] = ShardLog(
-            partition, encode=records.encode, decode=_decode, replay=self.transactions.replay, on_append=on_append
+            partition, encode=encode, decode=_decode, replay=self.transactions.replay, on_append=on_append
         )
         self.load_some = self._log.load_some
         self.commit_point = self._log.commit_point
@@ -65,9 +78,10 @@ class TransactionShards:
         new_producer_id: Callable[[Now], ProducerId],
         timeout_ms_max: Callable[[], int],
         on_completed: Callable[[Completion], None],
+        flexible: Callable[[], bool],
     ) -> None:
         def make(partition: Partition) -> TransactionShard:
-            shard = TransactionShard(partition, on_append=node.partition_appended)
+            shard = TransactionShard(partition, on_append=node.partition_appended, flexible=flexible)
             shard.on_loaded = partial(self._loaded, shard)
             return shard
 
@@ -129,10 +143,49 @@ class TransactionShards:
         transactional_id: str,
         producer: ProducerIdentity,
         partitions: Iterable[TopicPartition],
+        *,
+        client_version: int = 0,
     ) -> None:
         """Raises KafkaError."""
         shard, now = self.shard(exchange, transactional_id), exchange.now
-        outcome = shard.transactions.add_partitions(transactional_id, producer, partitions, now_ms=now.wall_ms)
+        self._add(shard, transactional_id, producer, partitions, client_version, now)
+
+    def add_as_leader(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        partitions: Iterable[TopicPartition],
+        now: Now,
+        then: Callable[[ErrorCode], None],
+    ) -> None:
+        """Add partitions that this node leads, for a batch of version 2; `then` is called once that is committed.
+
+        A batch that was appended earlier would hang if the record was lost. Raises KafkaError.
+        """
+        shard = self._of(transactional_id, now)
+        self._add(shard, transactional_id, producer, partitions, VERSION_2, now)
+        point = shard.commit_point()
+        if point is None:
+            then(ErrorCode.NONE)
+            return
+
+        def settled(codes: Sequence[ErrorCode]) -> None:
+            then(ErrorCode.NONE if codes[0] in COMMITTED else ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+        self._commits.wait((point,), deadline_ms=now.monotonic_ms + COMMIT_MS_MAX, done=settled)
+
+    def _add(
+        self,
+        shard: TransactionShard,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        partitions: Iterable[TopicPartition],
+        client_version: int,
+        now: Now,
+    ) -> None:
+        outcome = shard.transactions.add_partitions(
+            transactional_id, producer, partitions, client_version=client_version, now_ms=now.wall_ms
+        )
         self._append(shard, outcome.records, now)
 
     def end(self, exchange: Coordinates, transactional_id: str, producer: ProducerIdentity, *, committed: bool) -> None:
@@ -140,6 +193,21 @@ class TransactionShards:
         shard, now = self.shard(exchange, transactional_id), exchange.now
         outcome = shard.transactions.end(transactional_id, producer, committed=committed, now_ms=now.wall_ms)
         self._append(shard, outcome.records, now)
+
+    def end_2(
+        self, exchange: Coordinates, transactional_id: str, producer: ProducerIdentity, *, committed: bool
+    ) -> ProducerIdentity:
+        """The producer's identity in its next transaction. Raises KafkaError."""
+        shard, now = self.shard(exchange, transactional_id), exchange.now
+        outcome = shard.transactions.end_2(
+            transactional_id,
+            producer,
+            committed=committed,
+            new_producer_id=lambda: self._new_producer_id(now),
+            now_ms=now.wall_ms,
+        )
+        self._append(shard, outcome.records, now)
+        return outcome.response
 
     def all(self, exchange: Coordinates) -> Iterator[TransactionShard]:
         """All shards of this node; the response depends on all of them.

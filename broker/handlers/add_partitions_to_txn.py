@@ -1,8 +1,8 @@
 """AddPartitionsToTxn (key 24), v0-5: add the partitions that a producer will write to in its transaction (KIP-98).
 
-v2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH; v3 flexible; v4 several transactions, and verification requests
-of brokers (KIP-890); v5 TRANSACTION_ABORTABLE. If one of the partitions cannot be added, none is: the others get
-OPERATION_NOT_ATTEMPTED.
+v2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH; v3 flexible; v4 requests of brokers for several transactions:
+verifications, and partitions of transactions of version 2 (KIP-890); v5 TRANSACTION_ABORTABLE. If one of the partitions
+cannot be added, none is: the others get OPERATION_NOT_ATTEMPTED.
 Requires WRITE on the transactional id and on each topic; since v4 CLUSTER_ACTION, because brokers send it.
 """
 
@@ -25,16 +25,19 @@ from raylog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from raylog.security.acl import CLUSTER, Operation, Resource
+from raylog.txncoord.transactions import VERSION_2
 
 if TYPE_CHECKING:
     from raylog.broker.services import BrokerServices
     from raylog.transport.exchange import Exchange
 
+FIRST_VERSION_OF_BROKERS = 4
+
 
 def handle(
     broker: BrokerServices, exchange: Exchange, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse | None:
-    if exchange.api_version >= 4:
+    if exchange.api_version >= FIRST_VERSION_OF_BROKERS:
         if not broker.authorization.may(exchange, Operation.CLUSTER_ACTION, CLUSTER):
             return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return AddPartitionsToTxnResponse(
@@ -97,7 +100,10 @@ def _add_or_verify(
     if one.verify_only:
         shard = broker.transactions.shard(exchange, one.transactional_id)
         return shard.transactions.verify(one.transactional_id, producer, partitions)
-    broker.transactions.add_partitions(exchange, one.transactional_id, producer, partitions)
+    client_version = VERSION_2 if exchange.api_version >= FIRST_VERSION_OF_BROKERS else 0
+    broker.transactions.add_partitions(
+        exchange, one.transactional_id, producer, partitions, client_version=client_version
+    )
     return dict.fromkeys(partitions, ErrorCode.NONE)
 
 

@@ -12,7 +12,7 @@ connection the client sends all of them again, in order.
 
 Before the first batch of a transaction in a partition is appended, the broker verifies with the transaction
 coordinator that the partition was added to the transaction (KIP-890). v11 TRANSACTION_ABORTABLE instead of
-INVALID_TXN_STATE.
+INVALID_TXN_STATE; v12 the broker adds the partition (transactions of version 2).
 
 Requires WRITE on each topic, and on the transactional id if there is one.
 """
@@ -57,6 +57,8 @@ if TYPE_CHECKING:
 
 _AnsweredTopic = tuple[str, UUID, list[ProducePartitionResponse]]
 FIRST_VERSION_WITH_ABORTABLE = 11
+FIRST_VERSION_OF_2 = 12
+"""The first version in which producers leave it to the leader to add partitions to the transaction."""
 
 
 def handle(broker: BrokerServices, exchange: Exchange, request: ProduceRequest) -> None:
@@ -156,8 +158,10 @@ def _unverified(
             tp, header = TopicPartition(name, sent.index), header_of(sent)
             if header is None or not header.is_transactional:
                 continue
-            if broker.verification.is_needed(broker.partitions.get(tp), header.producer_id):
-                found[tp] = ProducerIdentity(ProducerId(header.producer_id), header.producer_epoch)
+            producer = ProducerIdentity(ProducerId(header.producer_id), header.producer_epoch)
+            adds = exchange.api_version >= FIRST_VERSION_OF_2
+            if broker.verification.is_needed(broker.partitions.get(tp), producer, adds=adds):
+                found[tp] = producer
     return found
 
 
@@ -181,7 +185,8 @@ def _verify(
         resume(dict.fromkeys(unverified, ErrorCode.INVALID_PRODUCER_ID_MAPPING))
         return
     exchange.hold_back()
-    broker.verification.ask(request.transactional_id, producer, list(unverified), resume, exchange.now)
+    adds = exchange.api_version >= FIRST_VERSION_OF_2
+    broker.verification.ask(request.transactional_id, producer, list(unverified), resume, exchange.now, adds=adds)
 
 
 def _copied(request: ProduceRequest) -> ProduceRequest:

@@ -1,8 +1,9 @@
-"""TxnOffsetCommit (key 28), v0-4: a group's offsets, which take effect when the transaction commits (KIP-98, KIP-447).
+"""TxnOffsetCommit (key 28), v0-5: a group's offsets, which take effect when the transaction commits (KIP-98, KIP-447).
 
 v2 leader epochs; v3 flexible, and the member and generation that commit; v4 TRANSACTION_ABORTABLE instead of
-INVALID_TXN_STATE. Sent to the group coordinator, after AddOffsetsToTxn to the transaction coordinator. Before the
-first offsets of a transaction the broker verifies this with the transaction coordinator (KIP-890).
+INVALID_TXN_STATE; v5 transactions of version 2. Sent to the group coordinator, after AddOffsetsToTxn to the
+transaction coordinator, which the broker verifies before the first offsets of a transaction; in version 2 the broker
+adds the partition that stores the group to the transaction itself (KIP-890).
 Requires WRITE on the transactional id, and READ on the group and on each topic.
 """
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from raylog.transport.exchange import Exchange
 
 FIRST_VERSION_WITH_ABORTABLE = 4
+FIRST_VERSION_OF_2 = 5
+"""The first version in which producers send no AddOffsetsToTxn before."""
 _CLIENT_CODES = {ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE}
 """Clients retry this code for offset commits; NOT_ENOUGH_REPLICAS only for Produce."""
 
@@ -40,7 +43,8 @@ def handle(
         tp, _ = broker.coordinator_of(OFFSETS_TOPIC, request.group_id)
     except KafkaError as error:
         return _response(broker, exchange, request, error.code)
-    if not broker.verification.is_needed(broker.partitions.get(tp), request.producer_id):
+    adds = exchange.api_version >= FIRST_VERSION_OF_2
+    if not broker.verification.is_needed(broker.partitions.get(tp), _producer(request), adds=adds):
         return _response(broker, exchange, request)
 
     def resume(codes: Codes) -> None:
@@ -51,7 +55,7 @@ def handle(
         exchange.answer(_response(broker, exchange, request, None if code == ErrorCode.NONE else code))
 
     exchange.hold_back()
-    broker.verification.ask(request.transactional_id, _producer(request), [tp], resume, exchange.now)
+    broker.verification.ask(request.transactional_id, _producer(request), [tp], resume, exchange.now, adds=adds)
     return None
 
 

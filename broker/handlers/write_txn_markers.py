@@ -1,8 +1,9 @@
 """WriteTxnMarkers (key 27), v1-2: write end-of-transaction markers to partitions that this broker leads (KIP-98).
 
-v1 flexible; v2 the transaction version, which is ignored: transactions may share a producer epoch. Sent by the
-transaction coordinator, or by a tool that ends hanging transactions (KIP-664). The response is sent once all in-sync
-replicas have the markers. Requires CLUSTER_ACTION or ALTER on the cluster.
+v1 flexible; v2 the transaction version: an epoch belongs to one transaction of version 2, so that a delayed marker
+cannot end the next one (KIP-1228). Sent by the transaction coordinator, or by a tool that ends hanging transactions
+(KIP-664). The response is sent once all in-sync replicas have the markers. Requires CLUSTER_ACTION or ALTER on the
+cluster.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import TopicPartition
+from raylog.core.ids import ProducerId, ProducerIdentity, TopicPartition
 from raylog.groupcoord.shards import OFFSETS_TOPIC
 from raylog.protocol.error_responses import error_response
 from raylog.protocol.messages.write_txn_markers import (
@@ -25,6 +26,7 @@ from raylog.protocol.messages.write_txn_markers import (
 from raylog.protocol.records.markers import EndTransactionMarker, build_marker
 from raylog.security.acl import CLUSTER, Operation
 from raylog.transport.commits import COMMITTED, CommitPoint
+from raylog.txncoord.transactions import VERSION_2
 
 if TYPE_CHECKING:
     from raylog.broker.services import BrokerServices
@@ -81,6 +83,9 @@ def _write(broker: BrokerServices, exchange: Exchange, marker: WritableTxnMarker
     try:
         partition = broker.partition(tp)
         partition.check_insync_replicas()
+        producer = ProducerIdentity(ProducerId(marker.producer_id), marker.producer_epoch)
+        if marker.transaction_version >= VERSION_2 and partition.log.producers.has_open_transaction(producer):
+            return ErrorCode.INVALID_PRODUCER_EPOCH  # the open one has begun after this marker was written
         partition.append_as_leader(memoryview(batch), now_ms=exchange.now.wall_ms, from_client=False)
     except KafkaError as error:
         return error.code

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from raylog.config.table import broker_configs
+from raylog.config.transactions import transaction_settings
 from raylog.core.coordinator_partition import coordinator_partition
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import BrokerId, LeaderEpoch, ProducerId, ProducerIdentity, TopicPartition
@@ -336,7 +338,8 @@ class TestOffsets:
             topics=(TxnOffsetCommitRequestTopic(name="t", partitions=(position,)),),
             **named,
         )
-        code: ErrorCode = client.ask(group_coordinator(cluster), request).topics[0].partitions[0].error_code
+        answer = client.ask(group_coordinator(cluster), request, version=4)
+        code: ErrorCode = answer.topics[0].partitions[0].error_code
         return code
 
     def test_late_ones_do_not_stay_pending(self, cluster: DirectCluster, client: TransactionalClient) -> None:
@@ -566,8 +569,17 @@ def test_a_marker_written_during_a_verification_repeats_the_verification() -> No
     cluster = DirectCluster(0)
     codes: list[Any] = []
     make: Any = Verification
-    verification = make(0, None, lambda name: 1, lambda _: Link(), enabled=lambda: True)
-    verification.ask("tx", ProducerIdentity(ProducerId(7), 0), [A], codes.append, cluster.now())
+    verification = make(
+        0,
+        None,
+        lambda name: 1,
+        lambda _: Link(),
+        delayed=None,
+        settings=lambda: transaction_settings(broker_configs({})),
+        supports_2=lambda: True,
+        clock=cluster.now,
+    )
+    verification.ask("tx", ProducerIdentity(ProducerId(7), 0), [A], codes.append, cluster.now(), adds=False)
     verification.marker_written(6)
     verification.marker_written(7)
     asked[0][1](AddPartitionsToTxnResponse(error_code=ErrorCode.NOT_COORDINATOR), cluster.now())

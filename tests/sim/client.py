@@ -6,7 +6,7 @@ ignored. Subclasses keep the state that must survive a restart.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -31,6 +31,9 @@ class SimClient:
 
     late_bytes = True
     """Whether requests may still arrive after the client has closed the connection and retried elsewhere."""
+
+    versions_max: Mapping[type, int] = {}
+    """By request: the newest version that this client knows; none: that of the broker."""
 
     def __init__(self, world: World, hosts: list[BrokerHost], name: str) -> None:
         self.world = world
@@ -134,7 +137,7 @@ class _Channel:
         if not self._ready:
             self._unsent.append((request, on_answer, on_failure))
             return
-        correlation_id = self._core.send(request)
+        correlation_id = self._core.send(request, version_max=self._client.versions_max.get(type(request)))
         self._waiting[correlation_id] = (on_answer, on_failure)
         self._flush()
         self._world.after(ANSWER_TIMEOUT_MS, partial(self._timed_out, correlation_id))

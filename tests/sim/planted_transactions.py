@@ -9,6 +9,8 @@ from typing import Any, Final
 from raylog.broker.handlers import produce
 from raylog.coordination.shards import CoordinatorShards
 from raylog.core.errors import ErrorCode
+from raylog.core.ids import NO_OFFSET
+from raylog.core.outcome import Outcome
 from raylog.groupcoord.offsets import GroupOffsets
 from raylog.groupcoord.records import OffsetPending
 from raylog.logstore.producer_state import ProducerState
@@ -104,6 +106,42 @@ def _never_timed_out() -> list[Replacement]:
     return [(Transactions, "time_out", lambda self, *, now_ms: [])]
 
 
+def _epoch_not_raised() -> list[Replacement]:
+    right = Transactions.end_2
+
+    def end_2(self: Transactions, transactional_id: str, identity: Any, **wanted: Any) -> Any:
+        outcome = right(self, transactional_id, identity, **wanted)
+        records = [
+            replace(each, producer=identity) if isinstance(each, TransactionUpdated) else each
+            for each in outcome.records
+        ]
+        return Outcome(identity, records)
+
+    return [(Transactions, "end_2", end_2)]
+
+
+def _add_forgotten() -> list[Replacement]:
+    right = Verification._ask
+
+    def ask(self: Any, question: Any, now: Any) -> None:
+        if question.adds:
+            question.refuse(ErrorCode.NONE)
+        else:
+            right(self, question, now)
+
+    return [(Verification, "_ask", ask)]
+
+
+def _any_epoch_is_open() -> list[Replacement]:
+    return [
+        (
+            ProducerState,
+            "has_open_transaction",
+            lambda self, producer: self.open_transaction(producer.producer_id) != NO_OFFSET,
+        )
+    ]
+
+
 TRANSACTION_FAULTS: Final = (
     Planted(
         "unverified",
@@ -165,6 +203,27 @@ TRANSACTION_FAULTS: Final = (
         _offsets_forgotten,
         1,
         "is committed, but the last transaction committed",
+    ),
+    Planted(
+        "epoch-not-raised",
+        "The end of a transaction of version 2 does not raise the producer epoch.",
+        _epoch_not_raised,
+        1,
+        "lost|missing|still open|did not finish",
+    ),
+    Planted(
+        "add-forgotten",
+        "A leader appends the first batch of version 2 without adding the partition to the transaction.",
+        _add_forgotten,
+        1,
+        "a transaction is still open|did not finish",
+    ),
+    Planted(
+        "joins-the-transaction-before",
+        "A batch of the next transaction is appended to the one before, whose marker is missing.",
+        _any_epoch_is_open,
+        1,
+        "visible|aborted|partially|did not finish|still open",
     ),
     Planted("never-timed-out", "Transactions are never aborted by timeout.", _never_timed_out, None),
 )

@@ -132,6 +132,7 @@ MUST_HAPPEN = (
     "topic grown",
     "transaction aborted with a batch under way",
     "transaction committed",
+    "transaction of version 2 ended",
     "transactor met CONCURRENT_TRANSACTIONS",
     "transactor met PRODUCER_FENCED",
     "wall clock jumped",

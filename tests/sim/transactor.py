@@ -1,8 +1,11 @@
-"""A transactional producer: it writes to all partitions, commits an offset, and aborts on errors."""
+"""A transactional producer: it writes to all partitions, commits an offset, and aborts on errors.
+
+One of version 2 leaves it to leaders to add partitions, and has another identity in each transaction (KIP-890).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -13,7 +16,6 @@ from raylog.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from raylog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
-    AddPartitionsToTxnTransaction,
 )
 from raylog.protocol.messages.end_txn import EndTxnRequest
 from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -37,6 +39,13 @@ REFUSED = frozenset({*FENCED, *ABORTED, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 
 AGAIN_MS_MAX = 2000
 """How long a fenced producer waits: two producers with the same id would otherwise fence each other all the time."""
 PAUSE_MS_MAX = 300
+VERSIONS_MAX_OF_1: Mapping[type, int] = {
+    AddPartitionsToTxnRequest: 3,
+    EndTxnRequest: 4,
+    ProduceRequest: 11,
+    TxnOffsetCommitRequest: 4,
+}
+"""The versions of clients that add partitions themselves."""
 
 
 class Transactor(SimClient):
@@ -48,6 +57,9 @@ class Transactor(SimClient):
         super().__init__(world, hosts, name)
         self._ledger = ledger
         self._transactional_id = transactional_id
+        self._version_2 = world.rng.random() < 0.5
+        if not self._version_2:
+            self.versions_max = VERSIONS_MAX_OF_1
         self._timeout_ms = world.rng.choice((500, 3000, 60_000))
         self._last = False
         self._coordinator = BrokerId(-1)
@@ -104,26 +116,29 @@ class Transactor(SimClient):
 
     def _begin_transfer(self) -> None:
         self._transfer = self._ledger.begin(self.name)
+        if self._version_2:
+            self._write_somewhat()
+            return
         producer_id, producer_epoch = self._producer
         numbers = tuple(tp.partition for tp in self._ledger.partitions)
-        transaction = AddPartitionsToTxnTransaction(
-            transactional_id=self._transactional_id,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            topics=(AddPartitionsToTxnTopic(name=self._ledger.topic, partitions=numbers),),
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self._transactional_id,
+            v3_and_below_producer_id=producer_id,
+            v3_and_below_producer_epoch=producer_epoch,
+            v3_and_below_topics=(AddPartitionsToTxnTopic(name=self._ledger.topic, partitions=numbers),),
         )
-        self.ask(self._coordinator, AddPartitionsToTxnRequest(transactions=(transaction,)), self._added)
+        self.ask(self._coordinator, request, self._added)
 
     def _added(self, answer: Any) -> None:
-        code = answer.error_code
-        if code == ErrorCode.NONE:
-            code = answer.results_by_transaction[0].topic_results[0].results_by_partition[0].partition_error_code
+        code = answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
         if code == ErrorCode.CONCURRENT_TRANSACTIONS:
             self.world.marks["transaction before is still being ended"] += 1
             self.later(50, self._begin_transfer)
         elif self._may_go_on(code):
-            batches = [tp for tp in self._ledger.partitions for _ in range(self.world.rng.choice((1, 1, 2)))]
-            self._write(batches)
+            self._write_somewhat()
+
+    def _write_somewhat(self) -> None:
+        self._write([tp for tp in self._ledger.partitions for _ in range(self.world.rng.choice((1, 1, 2)))])
 
     def _write(self, batches: list[TopicPartition]) -> None:
         if not batches:
@@ -143,7 +158,9 @@ class Transactor(SimClient):
         )
         assert self._topic_id is not None
         part = ProducePartition(index=tp.partition, records=memoryview(records))
-        topic = ProduceTopic(name=tp.topic, topic_id=self._topic_id, partitions=[part])
+        topic = ProduceTopic(name=tp.topic, partitions=[part])
+        if self._version_2:
+            topic = ProduceTopic(topic_id=self._topic_id, partitions=[part])
         request = ProduceRequest(transactional_id=self._transactional_id, acks=-1, timeout_ms=1000, topics=[topic])
         if not self._last and self.world.rng.random() < 0.1:
             self.world.marks["transaction aborted with a batch under way"] += 1
@@ -164,6 +181,9 @@ class Transactor(SimClient):
         if self.world.rng.random() < 0.5:
             self._end_somehow()
             return
+        if self._version_2:
+            self._commit_offset()
+            return
         producer_id, producer_epoch = self._producer
         request = AddOffsetsToTxnRequest(
             transactional_id=self._transactional_id,
@@ -175,19 +195,22 @@ class Transactor(SimClient):
 
     def _offsets_added(self, answer: Any) -> None:
         if self._may_go_on(answer.error_code):
-            producer_id, producer_epoch = self._producer
-            position = TxnOffsetCommitRequestPartition(
-                partition_index=0, committed_offset=self._transfer.number, committed_metadata=""
-            )
-            topic = TxnOffsetCommitRequestTopic(name=self._ledger.topic, partitions=(position,))
-            request = TxnOffsetCommitRequest(
-                transactional_id=self._transactional_id,
-                group_id=self.name,
-                producer_id=producer_id,
-                producer_epoch=producer_epoch,
-                topics=(topic,),
-            )
-            self.ask(self._group_coordinator, request, self._offset_moved)
+            self._commit_offset()
+
+    def _commit_offset(self) -> None:
+        producer_id, producer_epoch = self._producer
+        position = TxnOffsetCommitRequestPartition(
+            partition_index=0, committed_offset=self._transfer.number, committed_metadata=""
+        )
+        topic = TxnOffsetCommitRequestTopic(name=self._ledger.topic, partitions=(position,))
+        request = TxnOffsetCommitRequest(
+            transactional_id=self._transactional_id,
+            group_id=self.name,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            topics=(topic,),
+        )
+        self.ask(self._group_coordinator, request, self._offset_moved)
 
     def _offset_moved(self, answer: Any) -> None:
         if self._may_go_on(answer.topics[0].partitions[0].error_code):
@@ -213,6 +236,10 @@ class Transactor(SimClient):
         if not self._may_go_on(answer.error_code):
             return
         self._transfer.committed = committed
+        if self._version_2:
+            self.world.marks["transaction of version 2 ended"] += 1
+            self._producer = answer.producer_id, answer.producer_epoch
+            self._sequences = dict.fromkeys(self._ledger.partitions, 0)
         if self._last and committed:
             self.finished = True
         else:

@@ -37,8 +37,11 @@ class TransactionalClient:
         name: str = "tx",
         *,
         connect: Callable[[DirectMember], AcceptedConnection] = DirectMember.connect,
+        transaction_version: int = 1,
     ) -> None:
         self.cluster = cluster
+        self.version_2 = transaction_version == 2
+        """Whether it leaves it to leaders to add partitions, and goes on with the identity that the end returns."""
         self.name = name
         self.producer = ProducerIdentity(ProducerId(-1), -1)
         self._connect = connect
@@ -100,9 +103,10 @@ class TransactionalClient:
         return codes
 
     def write(
-        self, tp: TopicPartition, *values: bytes, add: bool = True, acks: int = -1, version: int = 12
+        self, tp: TopicPartition, *values: bytes, add: bool = True, acks: int = -1, version: int | None = None
     ) -> ErrorCode:
-        if add:
+        version = version or (12 if self.version_2 else 11)
+        if add and not self.version_2:
             assert self.add(tp) == [ErrorCode.NONE]
         sequence = self._sequences.get(tp, 0)
         batch = build_batch(
@@ -127,13 +131,14 @@ class TransactionalClient:
 
     def send_offset(self, tp: TopicPartition, offset: int, *, group: str = "g") -> ErrorCode:
         producer_id, producer_epoch = self.producer
-        added = self.ask(
-            self.coordinator(),
-            AddOffsetsToTxnRequest(
-                transactional_id=self.name, producer_id=producer_id, producer_epoch=producer_epoch, group_id=group
-            ),
-        )
-        assert added.error_code == ErrorCode.NONE
+        if not self.version_2:
+            added = self.ask(
+                self.coordinator(),
+                AddOffsetsToTxnRequest(
+                    transactional_id=self.name, producer_id=producer_id, producer_epoch=producer_epoch, group_id=group
+                ),
+            )
+            assert added.error_code == ErrorCode.NONE
         position = TxnOffsetCommitRequestPartition(
             partition_index=tp.partition, committed_offset=offset, committed_metadata=""
         )
@@ -146,16 +151,21 @@ class TransactionalClient:
                 producer_epoch=producer_epoch,
                 topics=(TxnOffsetCommitRequestTopic(name=tp.topic, partitions=(position,)),),
             ),
+            version=5 if self.version_2 else 4,
         )
         code: ErrorCode = answer.topics[0].partitions[0].error_code
         return code
 
-    def end(self, *, committed: bool, version: int = 4) -> ErrorCode:
+    def end(self, *, committed: bool, version: int | None = None) -> ErrorCode:
         producer_id, producer_epoch = self.producer
         request = EndTxnRequest(
             transactional_id=self.name, producer_id=producer_id, producer_epoch=producer_epoch, committed=committed
         )
-        code: ErrorCode = self.ask(self.coordinator(), request, version=version).error_code
+        answer = self.ask(self.coordinator(), request, version=version or (5 if self.version_2 else 4))
+        code: ErrorCode = answer.error_code
+        if self.version_2 and code == ErrorCode.NONE:
+            self.producer = ProducerIdentity(answer.producer_id, answer.producer_epoch)
+            self._sequences.clear()
         return code
 
     def ask(self, member: DirectMember, request: Any, *, version: int | None = None) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -11,79 +11,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import ProducerId, ProducerIdentity, TopicPartition
-from raylog.core.outcome import Outcome
-from raylog.txncoord import records
-from raylog.txncoord.records import NO_IDENTITY, TransactionRecord, TransactionState, TransactionUpdated
-from raylog.txncoord.transactions import PRODUCER_EPOCH_MAX, Transactions
+from raylog.core.ids import ProducerIdentity, TopicPartition
+from raylog.txncoord import records, transactions
+from raylog.txncoord.records import NO_IDENTITY, TransactionState, TransactionUpdated
+from raylog.txncoord.transactions import PRODUCER_EPOCH_MAX, VERSION_2, Transactions
 from tests.support.forms import by_form
-
-A, B = TopicPartition("t", 0), TopicPartition("t", 1)
-TIMEOUT_MS = 1000
-Answer = TypeVar("Answer")
-
-
-class Coordinator:
-    """The machine, with a list for its log."""
-
-    def __init__(self) -> None:
-        self.machine = Transactions()
-        self.log: list[TransactionRecord] = []
-        self.now_ms = 10_000
-        self._next_id = 0
-
-    def true(self, outcome: Outcome[Answer, TransactionRecord]) -> Answer:
-        for record in outcome.records:
-            self.append(record)
-        return outcome.response
-
-    def append(self, record: TransactionRecord) -> None:
-        self.log.append(record)
-        self.machine.replay(record)
-
-    def init(self, expected: ProducerIdentity = NO_IDENTITY, *, name: str = "tx") -> ProducerIdentity | None:
-        return self.true(
-            self.machine.init_producer(
-                name,
-                timeout_ms=TIMEOUT_MS,
-                expected=expected,
-                new_producer_id=self.new_producer_id,
-                now_ms=self.now_ms,
-            )
-        )
-
-    def producer(self, *, name: str = "tx") -> ProducerIdentity:
-        given = self.init(name=name)
-        assert given is not None
-        return given
-
-    def add(self, producer: ProducerIdentity, *partitions: TopicPartition, name: str = "tx") -> None:
-        self.true(self.machine.add_partitions(name, producer, partitions, now_ms=self.now_ms))
-
-    def end(self, producer: ProducerIdentity, *, committed: bool, name: str = "tx") -> None:
-        self.true(self.machine.end(name, producer, committed=committed, now_ms=self.now_ms))
-
-    def complete(self) -> None:
-        for decided in list(self.machine.decided()):
-            self.true(self.machine.complete(decided, now_ms=self.now_ms))
-
-    def state(self, name: str = "tx") -> TransactionState:
-        return self.machine.described(name).state
-
-    def new_producer_id(self) -> ProducerId:
-        self._next_id += 1
-        return ProducerId(self._next_id)
+from tests.txncoord.coordinator import TIMEOUT_MS, A, B, Coordinator, refusal
 
 
 @pytest.fixture
 def coordinator() -> Coordinator:
     return Coordinator()
-
-
-def refusal(call: Callable[[], Any]) -> ErrorCode:
-    with pytest.raises(KafkaError) as caught:
-        call()
-    return caught.value.code
 
 
 class TestOneTransaction:
@@ -240,12 +178,20 @@ class TestTime:
 
 
 class RandomTransactions(RuleBasedStateMachine):
-    """Whatever comes in whatever order: a log that is replayed gives the same state, and outcomes stand."""
+    """Whatever comes in whatever order: a log that is replayed gives the same state, and outcomes stand.
+
+    A producer id has few epochs, so that they are exhausted.
+    """
 
     def __init__(self) -> None:
         super().__init__()
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(transactions, "PRODUCER_EPOCH_MAX", 6)
         self.coordinator = Coordinator()
         self.seen = [NO_IDENTITY]
+
+    def teardown(self) -> None:
+        self.patch.undo()
 
     def _try(self, call: Callable[[], Any]) -> Any:
         try:
@@ -267,6 +213,18 @@ class RandomTransactions(RuleBasedStateMachine):
     @rule(at=st.integers(0, 20), committed=st.booleans())
     def end(self, at: int, *, committed: bool) -> None:
         self._try(lambda: self.coordinator.end(self.seen[at % len(self.seen)], committed=committed))
+
+    @rule(at=st.integers(0, 20), partition=st.sampled_from([A, B]))
+    def add_2(self, at: int, partition: TopicPartition) -> None:
+        self._try(lambda: self.coordinator.add_2(self.seen[at % len(self.seen)], partition))
+
+    @rule(at=st.integers(0, 20), committed=st.booleans())
+    def end_2(self, at: int, *, committed: bool) -> None:
+        given = self._try(lambda: self.coordinator.end_2(self.seen[at % len(self.seen)], committed=committed))
+        if given is not None:
+            self.seen.append(given)
+            now = self.coordinator.machine.described("tx")
+            assert now.given == given, "the producer goes on with it"
 
     @rule()
     def complete(self) -> None:
@@ -296,12 +254,24 @@ class RandomTransactions(RuleBasedStateMachine):
                 assert record.producer >= before.producer, "an identity came back"
                 if before.state.is_decided:
                     assert record.state.name == before.state.name.replace("PREPARE", "COMPLETE")
-                    assert record.producer == before.producer
+                    assert record.producer == before.given
             if record.state.is_decided:
                 assert before is not None
-                assert before.state is TransactionState.ONGOING
                 assert record.partitions == before.partitions
+                if record.client_version == VERSION_2:
+                    assert record.producer > before.producer, "the next transaction has the same epoch"
+                else:
+                    assert before.state is TransactionState.ONGOING
             before = record
+
+    @invariant()
+    def an_epoch_of_version_2_has_one_transaction(self) -> None:
+        ended = [
+            record.producer
+            for record in self.coordinator.log
+            if isinstance(record, TransactionUpdated) and record.state.is_decided and record.client_version == VERSION_2
+        ]
+        assert len(ended) == len(set(ended))
 
 
 TestRandomTransactions = RandomTransactions.TestCase

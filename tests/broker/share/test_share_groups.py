@@ -10,7 +10,6 @@ import pytest
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import TopicPartition
 from raylog.metadata.features import SHARE_FEATURE
-from raylog.metadata.levels import SHARE_GROUPS_LEVEL
 from raylog.protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
