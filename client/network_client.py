@@ -141,6 +141,12 @@ class NetworkClient:
         """Of the links with an authenticated connection."""
         return sum(link.ready for link in self._addresses)
 
+    def feature_level(self, name: str) -> int:
+        """The finalized level of the cluster's feature, as of the newest answer of a broker; 0 if it has none."""
+        told = (link.finalized_features for link in self._addresses)
+        _, levels = max(told, key=lambda each: each[0], default=(-1, {}))
+        return levels.get(name, 0)
+
     # --- events
 
     def link_connected(self, link: PeerLink, login: SaslClient | None, now: Now) -> None:

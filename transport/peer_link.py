@@ -102,6 +102,8 @@ class PeerLink:
         """Whether the peer has answered a request on this connection; before that, it may be the wrong listener."""
         self.wants_login = False
         """The session ends soon: the shell begins another exchange, and reports `renew`."""
+        self.finalized_features: tuple[int, dict[str, int]] = (-1, {})
+        """The levels of the cluster's features as the peer has told them last, behind their epoch; -1: never."""
         self._client_id = client_id
         self._on_touched = on_touched
         self._on_ready = on_ready
@@ -208,10 +210,13 @@ class PeerLink:
                 )
             elif response.error_code != ErrorCode.NONE:
                 raise KafkaError(response.error_code, f"{self.peer} rejected the request ApiVersions")
-            elif login is None:
-                self._authenticated(0, now)
             else:
-                self._authenticate(login)
+                levels = {each.name: each.max_version_level for each in response.finalized_features}
+                self.finalized_features = response.finalized_features_epoch, levels
+                if login is None:
+                    self._authenticated(0, now)
+                else:
+                    self._authenticate(login)
 
         self._core.negotiate()
         self._in_flight = {0: _Request(_NEGOTIATION, negotiated, _ignore, self._due_ms)}

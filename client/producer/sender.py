@@ -226,7 +226,8 @@ class Sender:
         by_tp = {batch.tp: batch for batch in batches}
         ids = {tp.topic: self._network.metadata.topics[tp.topic].topic_id for tp in by_tp}
         transactional_id = settings.transactional_id
-        version_max = None if transactional_id is None else PRODUCE_VERSION_MAX
+        version_2 = self.transactions is None or self.transactions.version_2
+        version_max = None if version_2 else PRODUCE_VERSION_MAX
 
         def request(version_for: VersionFor) -> Message:
             by_id = version_max is None and version_for(PRODUCE) >= TOPICS_BY_ID_SINCE

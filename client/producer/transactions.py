@@ -11,8 +11,11 @@
 
 Any state can end in the fatal error: another producer with the same transactional.id has fenced this one, or a request
 was refused for good. Only one request is in flight. After an error that leaves the sequence numbers of a partition in
-doubt, an abort ends with a new producer epoch. The versions of the requests are those in which a producer adds
-partitions itself, and keeps its epoch from one transaction to the next; every broker serves them.
+doubt, an abort ends with a new producer epoch.
+
+In transactions of version 1, which every broker serves, the producer adds partitions and groups itself, and keeps its
+epoch from one transaction to the next. Where the cluster has `transaction.version` 2, brokers add them, and the end of
+each transaction returns the identity of the next (KIP-890). Which of the two is decided when a transaction begins.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from raylog.client.network_client import NetworkClient
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition, by_topic
+from raylog.metadata.features import TRANSACTION_FEATURE, TRANSACTIONS_2
 from raylog.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from raylog.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from raylog.protocol.messages.end_txn import EndTxnRequest
@@ -49,6 +53,7 @@ ADD_PARTITIONS_VERSION_MAX: Final = 3
 ADD_OFFSETS_VERSION_MAX: Final = 4
 COMMIT_OFFSETS_VERSION_MAX: Final = 4
 END_VERSION_MAX: Final = 4
+"""This and those above: the versions of the requests in transactions of version 1."""
 CONCURRENT_PAUSE_MS: Final = 20
 """First pause while the coordinator still completes the transaction before; it seldom takes long."""
 FENCED: Final = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
@@ -143,6 +148,8 @@ class Transactions:
         self._offsets: deque[OffsetCommit] = deque()
         self._started = False
         """Whether the coordinator may have something of this transaction."""
+        self.version_2 = False
+        """Whether the transaction is one of version 2."""
         self._needs_epoch = False
         self._asking = False
         self._attempts = 0
@@ -156,6 +163,7 @@ class Transactions:
 
     def begin(self) -> None:
         self._check("begin_transaction", State.READY)
+        self.version_2 = self._network.feature_level(TRANSACTION_FEATURE) >= TRANSACTIONS_2
         self.state = State.IN_TRANSACTION
 
     def commit(self) -> Operation:
@@ -196,7 +204,11 @@ class Transactions:
         """A record for the partition was taken. Returns whether the partition is new in the transaction."""
         if tp in self._added or tp in self._new:
             return False
-        self._new[tp] = None
+        if self.version_2:
+            self._added.add(tp)
+            self._started = True
+        else:
+            self._new[tp] = None
         return True
 
     def sends_to(self, tp: TopicPartition) -> bool:
@@ -349,7 +361,7 @@ class Transactions:
     def _commit_offsets(self, commit: OffsetCommit, now: Now) -> None:
         producer_id, producer_epoch = self._producer
         group = commit.group
-        if group.group_id not in self._groups:
+        if group.group_id not in self._groups and not self.version_2:
             add = AddOffsetsToTxnRequest(
                 transactional_id=self.transactional_id,
                 producer_id=producer_id,
@@ -376,7 +388,9 @@ class Transactions:
             ),
         )
         at = KeyType.GROUP, group.group_id
-        self._ask(request, partial(self._committed_offsets, commit), now, COMMIT_OFFSETS_VERSION_MAX, at)
+        version_max = None if self.version_2 else COMMIT_OFFSETS_VERSION_MAX
+        if self._ask(request, partial(self._committed_offsets, commit), now, version_max, at):
+            self._started = True
 
     def _added_group(self, group_id: str, response: Any, now: Now) -> None:
         if not self._refused(response.error_code, now, detail=f"group {group_id!r}: {response.error_code.sentence}"):
@@ -405,7 +419,7 @@ class Transactions:
             producer_epoch=producer_epoch,
             committed=committed,
         )
-        self._ask(request, self._answered_end, now, END_VERSION_MAX)
+        self._ask(request, self._answered_end, now, None if self.version_2 else END_VERSION_MAX)
 
     def _answered_end(self, response: Any, now: Now) -> None:
         code = response.error_code
@@ -414,10 +428,15 @@ class Transactions:
             return
         if self.state is State.ABORTING and code is ErrorCode.INVALID_TXN_STATE and not (self._added or self._groups):
             code = ErrorCode.NONE  # no request that would have begun the transaction has arrived
-        if not self._refused(code, now):
-            self._started = False
-            if not self._needs_epoch:
-                self._ended()
+        if self._refused(code, now):
+            return
+        self._started = False
+        if self.version_2 and response.producer_id != NO_PRODUCER_ID:
+            self._producer = response.producer_id, response.producer_epoch
+            self._on_identity(*self._producer)
+            self._needs_epoch = False
+        if not self._needs_epoch:
+            self._ended()
 
     # --- what is common to them
 
@@ -426,7 +445,7 @@ class Transactions:
         request: Message,
         on_answer: Callable[[Any, Now], None],
         now: Now,
-        version_max: int,
+        version_max: int | None,
         at: tuple[KeyType, str] | None = None,
     ) -> bool:
         """Send to a coordinator, without `at` that of the transaction. False while it is not known."""

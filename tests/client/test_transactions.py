@@ -22,6 +22,11 @@ from raylog.protocol.messages.add_partitions_to_txn import (
 )
 from raylog.protocol.messages.end_txn import EndTxnResponse
 from raylog.protocol.messages.init_producer_id import InitProducerIdResponse
+from raylog.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
 from tests.client.test_network_client import SETTINGS, NoChance, shown
 
 TP = TopicPartition("t", 0)
@@ -65,11 +70,16 @@ class Bench:
         if name == "InitProducerId":
             return InitProducerIdResponse(error_code=code, producer_id=7, producer_epoch=len(self.identities))
         if name == "EndTxn":
-            return EndTxnResponse(error_code=code)
+            following = self.transactions._producer[1] + 1
+            return EndTxnResponse(error_code=code, producer_id=7, producer_epoch=following)
+        if name == "TxnOffsetCommit":
+            result = TxnOffsetCommitResponsePartition(partition_index=0, error_code=code)
+            topics = (TxnOffsetCommitResponseTopic(name="t", partitions=(result,)),)
+            return TxnOffsetCommitResponse(topics=topics)
         if name == "AddOffsetsToTxn":
             return AddOffsetsToTxnResponse(error_code=code)
-        result = AddPartitionsToTxnPartitionResult(partition_index=0, partition_error_code=code)
-        topic = AddPartitionsToTxnTopicResult(name="t", results_by_partition=(result,))
+        added = AddPartitionsToTxnPartitionResult(partition_index=0, partition_error_code=code)
+        topic = AddPartitionsToTxnTopicResult(name="t", results_by_partition=(added,))
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=(topic,))
 
     def run(self, ms: int = 0) -> list[str]:
@@ -215,3 +225,59 @@ def test_offsets_of_a_group_are_added_first(bench: Bench) -> None:
     operation = transactions.commit_offsets({TP: 5}, "g")
     assert bench.run() == ["AddOffsetsToTxn"]
     assert isinstance(operation.error, AbortableError)
+
+
+@pytest.fixture
+def bench_2(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """In a cluster with transactions of version 2."""
+    monkeypatch.setattr(bench.transactions._network, "feature_level", {"transaction.version": 2}.get)
+    return bench
+
+
+@pytest.mark.parametrize("end", ["commit", "abort"])
+def test_in_version_2_brokers_add_partitions_and_each_end_gives_an_identity(bench_2: Bench, end: str) -> None:
+    transactions = bench_2.begun()
+    assert transactions.sends_to(TP)
+    assert bench_2.run() == []
+    operation = getattr(transactions, end)()
+    bench_2.errors = [ErrorCode.NETWORK_EXCEPTION, ErrorCode.CONCURRENT_TRANSACTIONS]
+    bench_2.run()
+    bench_2.run(2000)
+    assert bench_2.run(2000) == ["EndTxn"]
+    assert (operation.done, operation.error, transactions.state) == (True, None, State.READY)
+    assert bench_2.identities == [(7, 0), (7, 1)]
+    transactions.begin()
+    assert not transactions.sends_to(TP)
+
+
+def test_in_version_2_an_abort_needs_no_other_epoch(bench_2: Bench) -> None:
+    transactions = bench_2.begun()
+    transactions.batch_failed(KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), sent=True)
+    operation = transactions.abort()
+    assert bench_2.run() == ["EndTxn"]
+    assert (operation.done, transactions.state, bench_2.identities[-1]) == (True, State.READY, (7, 1))
+
+
+def test_in_version_2_offsets_are_committed_without_adding_the_group(bench_2: Bench) -> None:
+    transactions = bench_2.ready()
+    transactions.begin()
+    operation = transactions.commit_offsets({TP: 5}, "g")
+    assert bench_2.run() == ["TxnOffsetCommit"]
+    assert (operation.done, operation.error) == (True, None)
+    transactions.commit()
+    assert bench_2.run() == ["EndTxn"]
+
+
+def test_the_version_is_that_of_the_cluster_when_a_transaction_begins(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transactions = bench.begun()
+    monkeypatch.setattr(transactions._network, "feature_level", {"transaction.version": 2}.get)
+    transactions.commit()
+    assert bench.run() == ["AddPartitionsToTxn", "EndTxn"]
+    assert bench.identities == [(7, 0)], "version 1 keeps its epoch"
+    transactions.begin()
+    transactions.add(TP)
+    transactions.commit()
+    assert bench.run() == ["EndTxn"]
+    assert bench.identities == [(7, 0), (7, 1)]
