@@ -133,13 +133,14 @@ def _add_forgotten() -> list[Replacement]:
 
 
 def _any_epoch_is_open() -> list[Replacement]:
-    return [
-        (
-            ProducerState,
-            "has_open_transaction",
-            lambda self, producer: self.open_transaction(producer.producer_id) != NO_OFFSET,
-        )
-    ]
+    right = Verification.is_needed
+
+    def is_needed(self: Any, partition: Any, producer: Any, *, adds: bool) -> bool:
+        if not right(self, partition, producer, adds=adds):
+            return False
+        return bool(partition.log.producers.open_transaction(producer.producer_id) == NO_OFFSET)
+
+    return [(Verification, "is_needed", is_needed)]
 
 
 TRANSACTION_FAULTS: Final = (
@@ -147,7 +148,8 @@ TRANSACTION_FAULTS: Final = (
         "unverified",
         "A leader appends a transactional batch without verifying that its transaction is open.",
         _unverified,
-        None,
+        1,
+        "a transaction is still open",
     ),
     Planted(
         "stale-verification",
@@ -174,14 +176,14 @@ TRANSACTION_FAULTS: Final = (
         "marker-not-retried",
         "A coordinator does not retry a marker that a partition leader refused.",
         _told_once,
-        85,
+        391,
         "a transaction is still open",
     ),
     Planted(
         "decisions-not-loaded",
         "A new coordinator does not complete transactions that its predecessor decided.",
         _decisions_not_loaded,
-        1,
+        7,
         "did not finish",
     ),
     Planted(
@@ -194,7 +196,7 @@ TRANSACTION_FAULTS: Final = (
         "pending-counts",
         "An offset is visible before its transaction is committed.",
         _pending_counts,
-        4,
+        64,
         "is committed, but the last transaction committed",
     ),
     Planted(
@@ -205,25 +207,25 @@ TRANSACTION_FAULTS: Final = (
         "is committed, but the last transaction committed",
     ),
     Planted(
-        "epoch-not-raised",
+        "producer-epoch-not-raised",
         "The end of a transaction of version 2 does not raise the producer epoch.",
         _epoch_not_raised,
         1,
-        "lost|missing|still open|did not finish",
+        "did not finish",
     ),
     Planted(
         "add-forgotten",
         "A leader appends the first batch of version 2 without adding the partition to the transaction.",
         _add_forgotten,
         1,
-        "a transaction is still open|did not finish",
+        "did not finish",
     ),
     Planted(
         "joins-the-transaction-before",
         "A batch of the next transaction is appended to the one before, whose marker is missing.",
         _any_epoch_is_open,
-        1,
-        "visible|aborted|partially|did not finish|still open",
+        91,
+        "did not finish",
     ),
     Planted("never-timed-out", "Transactions are never aborted by timeout.", _never_timed_out, None),
 )
