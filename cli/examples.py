@@ -74,6 +74,8 @@ EXAMPLES: Final[Mapping[str, str]] = {
     "metrics": "raylog metrics --name shop --json",
     "features describe": "raylog features describe",
     "features upgrade": "raylog features upgrade --dry-run",
+    "features downgrade": "raylog features downgrade --feature transaction.version=1",
+    "features disable": "raylog features disable --feature transaction.version",
     "cluster-id": "raylog cluster-id",
     "api-versions": "raylog api-versions",
     "sweep-values": "raylog sweep-values models --store file:///data/values --dry-run",

@@ -50,6 +50,7 @@ def add_to(subparsers: Subparsers) -> None:
     )
     listing.add_argument("--state", action="append", default=[], metavar="STATE", help="such as Ongoing; repeatable")
     listing.add_argument("--producer-id", type=whole_number(0), action="append", default=[], metavar="ID")
+    listing.add_argument("--transactional-id-pattern", metavar="REGEX", help="only ids that match it as a whole (RE2)")
     listing.set_defaults(run=_list)
 
     describe = actions.add_parser("describe", help="print the state of transactional ids")
@@ -95,7 +96,10 @@ def add_to(subparsers: Subparsers) -> None:
 def _list(options: argparse.Namespace) -> None:
     with open_client(options) as client:
         found = client.list_transactions(
-            states=options.state, producer_ids=options.producer_id, longer_than_ms=options.duration_filter
+            states=options.state,
+            producer_ids=options.producer_id,
+            longer_than_ms=options.duration_filter,
+            pattern=options.transactional_id_pattern,
         )
     _print(options, [each._asdict() for each in found])
 

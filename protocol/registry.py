@@ -288,7 +288,7 @@ APIS: Final = (
     served(DESCRIBE_PRODUCERS,      "DescribeProducers",    0,  0, 0,    0, describe_producers),
     served(UNREGISTER_BROKER,       "UnregisterBroker",     0,  0, 0,    0, unregister_broker),
     served(DESCRIBE_TRANSACTIONS,   "DescribeTransactions", 0,  0, 0,    0, describe_transactions),
-    served(LIST_TRANSACTIONS,       "ListTransactions",     0,  1, 0,    0, list_transactions),
+    served(LIST_TRANSACTIONS,       "ListTransactions",     0,  2, 0,    0, list_transactions),
     served(CONSUMER_GROUP_HEARTBEAT, "ConsumerGroupHeartbeat", 0, 1, 0, 0, consumer_group_heartbeat),
     served(CONSUMER_GROUP_DESCRIBE, "ConsumerGroupDescribe", 0, 1, 0, 0, consumer_group_describe),
     served(LIST_CONFIG_RESOURCES,   "ListConfigResources",  0,  1, 0,    0, list_config_resources),

@@ -1,6 +1,7 @@
-"""ListTransactions (key 66), v0-1: the transactional ids that this broker coordinates (KIP-664).
+"""ListTransactions (key 66), v0-2: the transactional ids that this broker coordinates (KIP-664).
 
-v1 filters by minimum duration of the transaction (KIP-994). Omits transactional ids without DESCRIBE.
+v1 filters by minimum duration of the transaction (KIP-994); v2 by a regular expression (RE2) that the whole
+transactional id matches (KIP-1152). Omits transactional ids without DESCRIBE.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from raylog.core.errors import KafkaError
+from raylog.groupcoord.consumer.regular_expressions import matching
 from raylog.protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
@@ -28,6 +30,10 @@ _STATES = {state.shown for state in records.TransactionState}
 def handle(broker: BrokerServices, exchange: Exchange, request: ListTransactionsRequest) -> ListTransactionsResponse:
     try:
         wanted = list(_wanted(broker, exchange, request))
+        pattern = request.transactional_id_pattern
+        if pattern:
+            names = frozenset(matching(pattern, (found.transactional_id for found in wanted)))
+            wanted = [found for found in wanted if found.transactional_id in names]
     except KafkaError as error:
         return ListTransactionsResponse(error_code=error.code)
     return ListTransactionsResponse(

@@ -54,11 +54,18 @@ def list_transactions(
     states: Iterable[str] = (),
     producer_ids: Iterable[int] = (),
     longer_than_ms: int = -1,
+    pattern: str | None = None,
     timeout: float | None = None,
 ) -> Steps[list[TransactionListing]]:
-    """The transactions of all brokers, those in some states, of some producers or open for longer only."""
+    """The transactions of all brokers, those in some states, of some producers or open for longer only.
+
+    `pattern` is a regular expression (RE2) that the whole transactional id matches; Kafka has it from 4.1 on.
+    """
     request = ListTransactionsRequest(
-        state_filters=tuple(several(states)), producer_id_filters=tuple(producer_ids), duration_filter=longer_than_ms
+        state_filters=tuple(several(states)),
+        producer_id_filters=tuple(producer_ids),
+        duration_filter=longer_than_ms,
+        transactional_id_pattern=pattern,
     )
 
     def read(response: Any, items: Sequence[int]) -> Iterator[Answer]:

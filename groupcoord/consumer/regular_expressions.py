@@ -1,4 +1,4 @@
-"""Regular expressions over topic names, as Kafka 4 has them: RE2, which takes linear time, and the whole name."""
+"""Regular expressions over names of topics and transactional ids, as in Kafka 4: RE2, in linear time; whole names."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _compiled(regex: str) -> Any:
     except re2.error as error:
         raise KafkaError(
             ErrorCode.INVALID_REGULAR_EXPRESSION,
-            f"SubscribedTopicRegex `{regex[:200]}` is not a valid regular expression: {_reason(error)}.",
+            f"`{regex[:200]}` is not a valid regular expression: {_reason(error)}.",
         ) from error
 
 

@@ -258,6 +258,12 @@ class TestOneBroker:
         cluster.pass_time(2000)
         assert listed(duration_filter=1000) == {"tx": "Ongoing"}
         assert listed(duration_filter=5000) == {}
+        for pattern, names in (("t.", {"tx"}), ("t", set()), ("tx|o.*", {"tx", "other"}), ("", {"tx", "other"})):
+            assert listed(transactional_id_pattern=pattern).keys() == names, "the whole name, or no filter"
+        for pattern in ("(", "(?=x)", "a{1001}", "(a{1000}){1000}"):
+            refused = member.call(ListTransactionsRequest(transactional_id_pattern=pattern))
+            assert refused.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+        assert listed(transactional_id_pattern="(x*)*" * 1000 + "y") == {}, "in linear time"
         assert member.call(ListTransactionsRequest(state_filters=("Odd",))).unknown_state_filters == ("Odd",)
 
     def test_an_admin_can_abort_a_hanging_transaction(

@@ -17,6 +17,8 @@ from raylog.protocol.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
+from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
+from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.reader import read_batches
 from raylog.txncoord.shards import TRANSACTION_TOPIC
 from tests.broker.test_transactions import READ_UNCOMMITTED, committed_offset, read
@@ -58,6 +60,8 @@ def test_leaders_add_the_partitions_and_each_end_raises_the_epoch(client: Transa
         assert client.write(A, values[0]) is ErrorCode.NONE
         assert client.write(B, values[1]) is ErrorCode.NONE
         assert client.write(B, values[1] * 2) is ErrorCode.NONE, "in the same transaction"
+        shard = client.coordinator().broker.transactions._of("tx", client.cluster.now())
+        assert shard.transactions.described("tx").client_version == 2
         assert client.end(committed=committed) is ErrorCode.NONE
         epochs.append(client.producer.producer_epoch)
     assert epochs == [0, 1, 2, 3]
@@ -164,6 +168,40 @@ def test_a_batch_of_the_next_transaction_waits_for_the_markers(cluster: DirectCl
     assert client.write(A, b"b") is ErrorCode.NONE
     assert client.end(committed=False) is ErrorCode.NONE
     assert see(client) == [b"a"]
+
+
+def test_a_batch_is_appended_once_the_record_of_its_partition_is_committed() -> None:
+    """Else it would hang if the leader, which is the coordinator as well, was lost with the record."""
+    cluster = DirectCluster(3, {**CONFIG, "transaction.state.log.replication.factor": "3"})
+    client = TransactionalClient(cluster, transaction_version=2)
+    client.init()
+    leader = client.coordinator()
+    others = [member for member in cluster.brokers if member is not leader]
+    tp = TopicPartition("own", 0)
+    cluster.create_topic("own", on=[[int(leader.broker_id)]])
+    for member in others:
+        member.silent = True
+    batch = build_batch(
+        [NewRecord(None, b"a", 5)],
+        producer_id=client.producer.producer_id,
+        producer_epoch=0,
+        base_sequence=0,
+        transactional=True,
+    )
+    part = ProducePartition(index=0, records=memoryview(batch))
+    topic = ProduceTopic(topic_id=cluster.active.image.topics["own"].topic_id, partitions=[part])
+    request = ProduceRequest(transactional_id="tx", acks=-1, timeout_ms=1000, topics=[topic])
+    connection = leader.connect()
+    sent = leader.send(request, version=13, connection=connection)
+    cluster.pass_time(300)
+    assert leader.broker.partitions[tp].log.log_end_offset == 0
+    for member in others:
+        member.silent = False
+    cluster.pass_time(1000)
+    answer = leader.answer(sent, connection=connection)
+    assert answer is not None
+    assert answer.responses[0].partitions[0].error_code is ErrorCode.NONE
+    assert leader.broker.partitions[tp].log.log_end_offset == 1
 
 
 def test_its_coordinator_may_be_lost_between_any_two_requests() -> None:

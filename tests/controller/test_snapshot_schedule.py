@@ -6,6 +6,7 @@ import errno
 from uuid import UUID
 
 from raylog.controller.controller import CHECKPOINT_INTERVAL_MS, Controller
+from raylog.controller.features import NEW_CLUSTER
 from raylog.controller.snapshot_schedule import STEP_RECORDS
 from raylog.core.outcome import Outcome
 from raylog.logstore.checkpoint import decode_offsets
@@ -54,7 +55,7 @@ def test_each_turn_encodes_a_bounded_number_of_records_and_a_job_writes_the_file
     assert not controller.metadata_log.snapshots
     controller.job_ended(job, None, quorum.now())
     [snapshot] = controller.metadata_log.snapshots
-    assert snapshot.end_offset == TOPICS + 2
+    assert snapshot.end_offset == TOPICS + 1 + len(NEW_CLUSTER)
     assert not controller.snapshots.in_progress
 
 

@@ -1,4 +1,4 @@
-"""kafka-features shows the levels of a raylog cluster and raises them."""
+"""kafka-features shows the levels of a raylog cluster, raises them and lowers them."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def test_the_level_is_shown_and_raised(cluster: RunningCluster) -> None:
         servers = cluster.bootstrap_servers
         return java("org.apache.kafka.tools.FeatureCommand", "--bootstrap-server", servers, *arguments)
 
-    def finalized() -> str:
-        [line] = [line for line in run("describe").splitlines() if METADATA_FEATURE in line]
+    def finalized(feature: str = METADATA_FEATURE) -> str:
+        [line] = [line for line in run("describe").splitlines() if feature in line]
         return line.split("FinalizedVersionLevel: ")[1].split()[0]
 
     assert finalized() == str(FIRST_LEVEL)
@@ -39,3 +39,14 @@ def test_the_level_is_shown_and_raised(cluster: RunningCluster) -> None:
     raised = run("upgrade", "--feature", f"{METADATA_FEATURE}={LATEST_LEVEL}")
     assert f"{METADATA_FEATURE} was upgraded to {LATEST_LEVEL}" in raised
     assert finalized() == str(LATEST_LEVEL)
+    assert finalized("transaction.version") == "0"
+    with pytest.raises(AssertionError, match="supports levels 0 to 2"):
+        run("upgrade", "--feature", "transaction.version=3")
+    run("upgrade", "--feature", "transaction.version=2")
+    assert finalized("transaction.version") == "2"
+    run("downgrade", "--feature", "transaction.version=1")
+    assert finalized("transaction.version") == "1"
+    run("disable", "--feature", "transaction.version")
+    assert finalized("transaction.version") == "0"
+    with pytest.raises(AssertionError, match="is not a feature of this cluster"):
+        run("upgrade", "--feature", "streams.version=1")

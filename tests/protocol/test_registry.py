@@ -63,7 +63,7 @@ def test_the_version_ranges_are_those_that_stock_clients_need() -> None:
         "DescribeCluster": (0, 2),
         "DescribeProducers": (0, 0),
         "DescribeTransactions": (0, 0),
-        "ListTransactions": (0, 1),
+        "ListTransactions": (0, 2),
         "ListConfigResources": (0, 1),
         "UnregisterBroker": (0, 0),
         "ConsumerGroupHeartbeat": (0, 1),

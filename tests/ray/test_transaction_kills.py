@@ -34,7 +34,8 @@ pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
 
 KILLS = by_form(4, long=100)
 ORIGINALS, COPIES, GROUP = "originals", "copies", "copiers"
-PARTITIONS, COPIERS = 4, 2
+PARTITIONS, CLIENTS = 4, ("stock", "own")
+"""The copiers of both clients are members of one group: their transactions are of version 1 and 2."""
 RECORDS_PER_SECOND = 100
 COPIED_PER_KILL_MIN = 100
 SILENT_SECONDS = 20.0
@@ -47,8 +48,10 @@ class Copier(Party):
     Where a broker goes while librdkafka sends offsets to it, the call may never return.
     """
 
-    def __init__(self, name: str, bootstrap_servers: str) -> None:
+    def __init__(self, name: str, bootstrap_servers: str, client: str) -> None:
+        """`client` as in `transaction_copier`."""
         super().__init__(name, [])
+        self._client = client
         self.committed = 0
         self.replaced = 0
         self._servers = bootstrap_servers
@@ -60,7 +63,7 @@ class Copier(Party):
 
     def _copy(self) -> None:
         program = [sys.executable, "-m", "tests.ray.transaction_copier"]
-        arguments = [self._servers, ORIGINALS, COPIES, GROUP, self.name]
+        arguments = [self._client, self._servers, ORIGINALS, COPIES, GROUP, self.name]
         with subprocess.Popen([*program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as copier:
             assert copier.stdout is not None
             heard = time.monotonic()
@@ -130,7 +133,7 @@ def test_copied_exactly_once_with_any_process_killed(killed_cluster: raylog.Clus
     for topic in (ORIGINALS, COPIES):
         create_topic(servers, topic, partitions=PARTITIONS, replication_factor=3)
     writer = Writer(servers, [], topic=ORIGINALS, partitions=PARTITIONS, per_second=RECORDS_PER_SECOND)
-    copiers = [Copier(f"copier-{number}", servers) for number in range(COPIERS)]
+    copiers = [Copier(f"copier-{client}", servers, client) for client in CLIENTS]
     parties: list[Party] = [writer, *copiers]
 
     def committed() -> int:
