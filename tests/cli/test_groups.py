@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from raylog.cli.groups import _duration_ms
 from tests.cli.conftest import Cli
 from tests.support.cluster_thread import RunningCluster, cluster_thread
 
@@ -203,29 +204,6 @@ class TestDelete:
         assert cli("groups", "delete", group) == (0, f"Deleted group {group}.\n", "")
         assert cli("groups", "delete", group).err.startswith("raylog: GROUP_ID_NOT_FOUND: ")
 
-    def test_current_offsets_are_kept_and_others_begin_at_the_end(
-        self, cli: Cli, cluster: RunningCluster, group: str, topic: str, records: None
-    ) -> None:
-        commit(cluster, group, topic, 3)
-        cli("groups", "reset-offsets", group, "--topic", topic, "--to-current", "--execute")
-        assert committed(cli, group) == {0: 3, 1: 0}
-
-    def test_what_is_exported_can_be_read_again(
-        self, cli: Cli, cluster: RunningCluster, group: str, topic: str, records: None, tmp_path: Path
-    ) -> None:
-        commit(cluster, group, topic, 3)
-        exported = cli("groups", "reset-offsets", group, "--topic", topic, "--to-current", "--export", "--execute")
-        assert exported == (0, f"{topic},0,3\n{topic},1,0\n", "")
-        cli("groups", "reset-offsets", group, "--topic", topic, "--to-latest", "--execute")
-        path = tmp_path / "offsets.csv"
-        path.write_text(exported.out)
-        cli("groups", "reset-offsets", group, "--from-file", str(path), "--execute")
-        assert committed(cli, group) == {0: 3, 1: 0}
-
-    def test_durations(self) -> None:
-        found = [_duration_ms(text) for text in ("P1D", "PT1H30M", "PT0.5S", "P1DT1S")]
-        assert found == [86_400_000, 5_400_000, 500, 86_401_000]
-
     def test_a_group_with_members_is_refused(self, cli: Cli, group: str, member: Consumer) -> None:
         assert cli("groups", "delete", group).err.startswith("raylog: NON_EMPTY_GROUP: ")
 
@@ -299,6 +277,29 @@ class TestReset:
         commit(cluster, group, topic, 3)
         cli("groups", "reset-offsets", group, "--all-topics", "--to-earliest", "--execute")
         assert committed(cli, group) == {0: 0}
+
+    def test_current_offsets_are_kept_and_others_begin_at_the_end(
+        self, cli: Cli, cluster: RunningCluster, group: str, topic: str, records: None
+    ) -> None:
+        commit(cluster, group, topic, 3)
+        cli("groups", "reset-offsets", group, "--topic", topic, "--to-current", "--execute")
+        assert committed(cli, group) == {0: 3, 1: 0}
+
+    def test_what_is_exported_can_be_read_again(
+        self, cli: Cli, cluster: RunningCluster, group: str, topic: str, records: None, tmp_path: Path
+    ) -> None:
+        commit(cluster, group, topic, 3)
+        exported = cli("groups", "reset-offsets", group, "--topic", topic, "--to-current", "--export", "--execute")
+        assert exported == (0, f"{topic},0,3\n{topic},1,0\n", "")
+        cli("groups", "reset-offsets", group, "--topic", topic, "--to-latest", "--execute")
+        path = tmp_path / "offsets.csv"
+        path.write_text(exported.out)
+        cli("groups", "reset-offsets", group, "--from-file", str(path), "--execute")
+        assert committed(cli, group) == {0: 3, 1: 0}
+
+    def test_durations(self) -> None:
+        found = [_duration_ms(text) for text in ("P1D", "PT1H30M", "PT0.5S", "P1DT1S")]
+        assert found == [86_400_000, 5_400_000, 500, 86_401_000]
 
     def test_from_a_file(self, cli: Cli, group: str, topic: str, records: None, tmp_path: Path) -> None:
         path = tmp_path / "offsets.csv"
