@@ -28,7 +28,6 @@ _NO_PURGATORY = "waiting requests are removed at once, without a purge"
 _OWN_QUORUM = "raylog starts its controllers itself, as many as --controllers says"
 _OWN_METADATA_LOG = "the metadata log lies in the data directory and is bounded by snapshots"
 _INTERNAL_LISTENER = "nodes use a listener of their own, on which they authenticate with the cluster's secret"
-_NO_SHARE_GROUPS = "raylog has no share groups"
 _NO_REPORTERS = "raylog has no metrics reporters of Java"
 _NO_ZOOKEEPER = "raylog has no ZooKeeper"
 _ONE_FORMAT = "raylog has message format 2 only"
@@ -76,9 +75,6 @@ IGNORED: Final[Mapping[str, str]] = {
     "group.coordinator.append.linger.ms": "coordinators append at once",
     "controlled.shutdown.max.retries": "a shutdown hands over what can be handed over",
     "controlled.shutdown.retry.backoff.ms": "a shutdown hands over what can be handed over",
-    "share.coordinator.state.topic.replication.factor": _NO_SHARE_GROUPS,
-    "share.coordinator.state.topic.min.isr": _NO_SHARE_GROUPS,
-    "share.coordinator.state.topic.num.partitions": _NO_SHARE_GROUPS,
     "metric.reporters": _NO_REPORTERS,
     "metrics.num.samples": _NO_REPORTERS,
     "metrics.sample.window.ms": _NO_REPORTERS,

@@ -361,7 +361,7 @@ def spend(broker: DirectMember, ms: int) -> None:
         clock_ns += ms * 1_000_000
         return clock_ns
 
-    broker.broker.work_clock_ns = advance
+    broker.broker.request_quotas.clock_ns = advance
 
 
 def test_other_brokers_are_exempt() -> None:
@@ -441,7 +441,7 @@ class TestRequestTime:
 
     def test_nothing_is_measured_without_such_a_quota(self, broker: DirectBroker) -> None:
         limit(broker, producer_byte_rate=1)
-        broker.broker.work_clock_ns = pytest.fail
+        broker.broker.request_quotas.clock_ns = pytest.fail
         assert broker.call(MetadataRequest(topics=None), connection=broker.connect()).throttle_time_ms == 0
 
 
