@@ -147,6 +147,10 @@ def kill_a_broker(servers: str, transactional_id: str | None, choose: random.Ran
     broker = choose.choice(sorted(brokers))
     if transactional_id is not None:
         with raylog.AdminClient(bootstrap_servers=servers) as admin:
+            # The first transaction of the sink creates the topic, some time after its batch was planned.
+            wait_until(
+                lambda: TRANSACTION_TOPIC in {each.name for each in admin.list_topics()}, lambda: "no transaction"
+            )
             partitions = admin.describe_topics(TRANSACTION_TOPIC)[TRANSACTION_TOPIC].partitions
         leader = partitions[coordinator_partition(transactional_id, len(partitions))].leader
         assert leader is not None
