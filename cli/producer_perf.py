@@ -37,7 +37,7 @@ from raylog.config.producer import PRODUCER_CONFIG
 from raylog.core.errors import ConfigError, KafkaError
 
 FLUSH_SECONDS = 0.5
-"""How long to wait for the last acknowledgements before progress is looked at again."""
+"""How long to wait for the last acknowledgements before the progress is printed again."""
 RECORD_BYTES_MAX = 1 << 30
 
 

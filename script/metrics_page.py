@@ -21,7 +21,7 @@ curl http://127.0.0.1:9404/metrics
 Each node of a host takes a port of its own from the range; `raylog status` shows which. With port 0 it takes any free
 port. Give every node the range of at least as many ports as a host has nodes, and let Prometheus scrape all of them.
 `/healthz` is answered with 200 once clients can connect, and with 503 before. There are no other paths, and neither
-authentication nor TLS: whoever reaches the port can read the names of topics and groups, and nothing else. Choose an
+authentication nor TLS: a client can read the names of topics and groups, and nothing else. Choose an
 address that only Prometheus reaches.
 
 The names that begin with `kafka_` are those that jmx_exporter gives to Kafka's own metrics with its example rules,
@@ -34,7 +34,7 @@ Quantiles of request times are of all requests of the last one to two minutes, n
 Metrics of Kafka's that are missing belong to parts that raylog does not have: thread pools, queues between threads, the
 response queue and the time until a response is sent, which is passed to the socket by the event that makes it.
 
-What local readers read from files is counted by nobody but themselves: `bytesout` has what was sent to consumers.
+What local readers read from files is counted by these readers only: `bytesout` has what was sent to consumers.
 
 {tables}
 This page is generated from the declarations in the code by `script/generate_docs.py`.

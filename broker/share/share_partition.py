@@ -6,7 +6,7 @@
 
 Records before `start_offset` are done, those after `end_offset` have never been acquired. In between lies a list of
 runs: consecutive offsets in the same state. The decision of an acknowledgement takes effect once the share coordinator
-has stored it (`settle`); until then nobody can acquire the records. An acquisition is not stored: after a change of
+has stored it (`settle`); until then no member can acquire the records. An acquisition is not stored: after a change of
 leader the records are available again.
 Source: KIP-932; for what it leaves open, the behaviour of Apache Kafka 4.2.
 """

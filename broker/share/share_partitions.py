@@ -289,4 +289,4 @@ class SharePartitions:
 
 
 def _ignored(_: KafkaError | None) -> None:
-    """Nobody waits for it: if it is not stored, the records are delivered once more."""
+    """No request waits for it: if it is not stored, the records are delivered once more."""

@@ -68,7 +68,7 @@ class ConsumerGroupMember:
     """A service of the network, in the place of a `GroupMember`. `polling` says that the user is in poll()."""
 
     leader_topics: frozenset[str] = frozenset()
-    """Nobody leads such a group."""
+    """Such a group has no leader among its members."""
 
     def __init__(
         self,
