@@ -619,6 +619,7 @@ OPERATIONS: dict[str, Callable[[], Steps[Any]]] = {
     "alter_configs": lambda: configs.alter_configs({TOPIC: {"a": "b"}}),
     "list_config_resources": configs.list_config_resources,
     "describe_cluster": cluster.describe_cluster,
+    "describe_coordinators": cluster.describe_coordinators,
     "unregister_broker": lambda: cluster.unregister_broker(7),
     "describe_api_versions": lambda: cluster.describe_api_versions([1, 2]),
     "describe_features": cluster.describe_features,

@@ -16,16 +16,18 @@ CONFIG = {
     "auto.create.topics.enable": "false",
     "group.initial.rebalance.delay.ms": 0,
     "message.max.bytes": 4 << 20,
+    "offsets.topic.num.partitions": 3,  # with fewer files a cluster stops sooner
+    "transaction.state.log.num.partitions": 3,
 }
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def east(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     with cluster_thread(CONFIG, tmp_path_factory.mktemp("east") / "data") as running:
         yield Target(running.bootstrap_servers)
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def west(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     with cluster_thread(CONFIG, tmp_path_factory.mktemp("west") / "data") as running:
         yield Target(running.bootstrap_servers)
