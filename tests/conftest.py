@@ -5,6 +5,7 @@ And which tests are left out of a run unless they are asked for.
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -80,6 +81,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: rank(item.nodeid))
 
 
+def pytest_collection_finish() -> None:
+    """The tests and the modules stay until the end: the collector need not walk over them again and again."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
     from tests.support.spreading import SpreadByFile
@@ -92,7 +99,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
 def descriptors_are_closed() -> Iterator[None]:
     before = descriptors()
     yield
-    left = opened_since(before)
+    left = opened_since(before, at_most=LEFT_OPEN_MAX)
     assert len(left) <= LEFT_OPEN_MAX, f"{len(left)} descriptors were left open: {Counter(left).most_common(20)}"
 
 
