@@ -32,6 +32,7 @@ from raylog.actors.coordinator_set import retire_coordinators, start_coordinator
 from raylog.actors.data_dir import BROKERS_MAX, delete_data_dir, make_data_dir, plan_data_dir, with_further_dirs
 from raylog.actors.given_config import GivenConfig, NewConfig
 from raylog.actors.local_ray import join_or_start_ray, join_ray, prepare_environment
+from raylog.actors.log_file import LogTail
 from raylog.actors.login import create_users, prepare_login
 from raylog.actors.names import (
     SUPERVISOR_NAME,
@@ -479,6 +480,18 @@ def cluster_events(
 
     The cluster is found as `connect` does. Raises ConfigError, also for a node that does not exist or does not answer.
     """
+    return _answers(name, node, address, lambda handle: handle.events.remote())
+
+
+def cluster_logs(
+    name: str = "raylog", *, lines: int, node: str | None = None, address: str | None = None
+) -> dict[str, LogTail]:
+    """Where each node's log is on its host, and the last `lines` of it. Nodes and errors as for `cluster_events`."""
+    return _answers(name, node, address, lambda handle: handle.log_tail.remote(lines))
+
+
+def _answers(name: str, node: str | None, address: str | None, ask: Callable[[Any], Any]) -> dict[str, Any]:
+    """What each node that answers has said, or one of them. Raises ConfigError."""
     import ray
 
     with _joined(name, address) as nodes:
@@ -486,8 +499,8 @@ def cluster_events(
         if node is not None and node not in handles:
             raise ConfigError(f"--node {node}: the cluster has {', '.join(sorted(handles))}")
         wanted = handles if node is None else {node: handles[node]}
-        asked = {each: handle.events.remote() for each, handle in wanted.items() if handle is not None}
-        found: dict[str, list[JournalEvent]] = {}
+        asked = {each: ask(handle) for each, handle in wanted.items() if handle is not None}
+        found = {}
         for each, answer in asked.items():
             with suppress(*errors_of_ended_actor(), ray.exceptions.GetTimeoutError):
                 found[each] = ray.get(answer, timeout=STATUS_SECONDS)

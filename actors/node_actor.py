@@ -16,6 +16,7 @@ import ray
 from raylog.actors.certificates import certificate_path, ensure_certificate, with_certificates
 from raylog.actors.data_dir import ClusterFiles, open_data_dir
 from raylog.actors.given_config import LOOPBACK, GivenConfig, with_passwords
+from raylog.actors.log_file import LogTail, log_tail
 from raylog.actors.names import controller_name, namespace_of, node_name
 from raylog.actors.placement import check_host
 from raylog.actors.priority import raise_priority
@@ -107,6 +108,10 @@ class NodeActor:
     async def events(self) -> list[JournalEvent]:
         """What the node has noted last, oldest first; nothing while it starts."""
         return [] if self._server is None else self._server.node.journal.events()
+
+    async def log_tail(self, line_count: int) -> LogTail:
+        """Where its log goes, and the last lines of it. Raises OSError."""
+        return await asyncio.to_thread(log_tail, line_count)
 
     async def take_turn_times(self) -> TurnTimes:
         """How long turns of the event loop took since the last call, or since the start."""

@@ -597,6 +597,7 @@ class Broker(Node):
         self.settings = broker_settings(self.configs)
         self.table.configs_changed(self.configs)
         self._client_authentication.configs_changed(self.configs)
+        self.slow_requests.configure(self.settings.requests.slow_ms)
 
     def consumer_group_settings(self, group_id: str) -> ConsumerGroupSettings:
         """What applies to a group of the consumer protocol: the broker's settings, and what is set for the group."""

@@ -71,6 +71,7 @@ EXAMPLES: Final[Mapping[str, str]] = {
     "mirror failover": "raylog mirror failover --config mm2.properties --dry-run",
     "mirror failback": "raylog mirror failback --config mm2.properties --dry-run",
     "events": "raylog events --node broker-0",
+    "logs": "raylog logs --node broker-0 --lines 200",
     "metrics": "raylog metrics --name shop --json",
     "features describe": "raylog features describe",
     "features upgrade": "raylog features upgrade --dry-run",

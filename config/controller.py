@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from raylog.config.delegation_tokens import DelegationTokenSettings, delegation_token_settings
 from raylog.config.membership import BROKER_SESSION_TIMEOUT_MS
 from raylog.config.quotas import QuotaSettings, controller_quota_settings
+from raylog.config.requests import RAYLOG_SLOW_REQUEST_MS
 from raylog.config.topic_lifecycle import TopicLifecycle, topic_lifecycle
 from raylog.core.config import ConfigKey, Configs, ConfigType, at_least
 
@@ -91,6 +92,8 @@ class ControllerSettings:
     leader_rebalance: bool
     imbalance_check_interval_ms: int
     imbalance_percent_max: int
+    slow_request_ms: int
+    """Requests that take this long are logged; -1: none."""
 
 
 def controller_settings(configs: Configs) -> ControllerSettings:
@@ -104,4 +107,5 @@ def controller_settings(configs: Configs) -> ControllerSettings:
         leader_rebalance=configs[AUTO_LEADER_REBALANCE_ENABLE],
         imbalance_check_interval_ms=configs[LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS] * 1000,
         imbalance_percent_max=configs[LEADER_IMBALANCE_PER_BROKER_PERCENTAGE],
+        slow_request_ms=configs[RAYLOG_SLOW_REQUEST_MS],
     )

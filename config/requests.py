@@ -29,6 +29,16 @@ MAX_REQUEST_PARTITION_SIZE_LIMIT: ConfigKey[int] = ConfigKey(
     "Largest number of partitions in a response to DescribeTopicPartitions. Clients request the rest with a cursor.",
     at_least(1),
 )
+RAYLOG_SLOW_REQUEST_MS: ConfigKey[int] = ConfigKey(
+    "raylog.slow.request.ms",
+    ConfigType.INT,
+    1000,
+    "A request that takes at least this long from its arrival to its response is logged by raylog.requests, with the"
+    " client and the time of each phase, and shown by `raylog events`. Waits that the client asked for, such as a"
+    " consumer's for new records, do not count. -1: none is logged.",
+    at_least(-1),
+    dynamic=True,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +47,8 @@ class RequestLimits:
     fetch_sessions_max: int
     described_partitions_max: int
     """In one response to DescribeTopicPartitions."""
+    slow_ms: int
+    """Requests that take this long are logged; -1: none."""
 
 
 def request_limits(configs: Configs) -> RequestLimits:
@@ -44,4 +56,5 @@ def request_limits(configs: Configs) -> RequestLimits:
         fetch_bytes_max=configs[FETCH_MAX_BYTES],
         fetch_sessions_max=configs[MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS],
         described_partitions_max=configs[MAX_REQUEST_PARTITION_SIZE_LIMIT],
+        slow_ms=configs[RAYLOG_SLOW_REQUEST_MS],
     )

@@ -180,6 +180,7 @@ from raylog.config.requests import (
     FETCH_MAX_BYTES,
     MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS,
     MAX_REQUEST_PARTITION_SIZE_LIMIT,
+    RAYLOG_SLOW_REQUEST_MS,
 )
 from raylog.config.share_groups import (
     GROUP_SHARE_DELIVERY_COUNT_LIMIT,
@@ -340,6 +341,7 @@ BROKER_KEYS: Final[Mapping[str, tuple[ConfigKey[Any], ...]]] = {
         FETCH_MAX_BYTES,
         MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS,
         MAX_REQUEST_PARTITION_SIZE_LIMIT,
+        RAYLOG_SLOW_REQUEST_MS,
     ),
     "Topics": (
         AUTO_CREATE_TOPICS_ENABLE,

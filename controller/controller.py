@@ -148,6 +148,7 @@ class Controller(Node):
             self.add_periodic_task(DECISION_LOG_PERIOD_MS, lambda _: decisions.begin_period(), now)
         self.configs = configs
         self.settings = controller_settings(configs)
+        self.slow_requests.configure(self.settings.slow_request_ms)
         self.new_id = new_id
         sampling = Sampling(self.settings.mutation_quota.window_count, self.settings.mutation_quota.window_ms)
         self.mutation_quotas = MutationQuotas(sampling, quotas=lambda: self.image.client_quotas)

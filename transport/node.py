@@ -43,6 +43,7 @@ from raylog.transport.endpoints import Endpoint, Listener
 from raylog.transport.exchange import COMMIT_MS_MAX, Exchange, Handler
 from raylog.transport.peer_link import PeerLink
 from raylog.transport.request_times import RequestTimes
+from raylog.transport.slow_requests import SlowRequests
 from raylog.transport.throttling import RequestQuotas
 
 SHRINK_IDLE_MS: Final = 10_000
@@ -185,6 +186,7 @@ class Node:
         self.failed_authentication_delay_ms = limits.failed_authentication_delay_ms
         self.commits = CommitQueues()
         self.times = RequestTimes()
+        self.slow_requests = SlowRequests(self.journal)
         self.connection_counts: dict[tuple[str, str], ConnectionCounts] = {}
         """By the name of the listener and the door."""
         self.quotas: RequestQuotas | None = None
@@ -478,7 +480,11 @@ class Node:
             self._served = None
 
     def exchange_completed(self, exchange: Exchange) -> None:
-        self.times.record(exchange, self.work_clock_ns())
+        ended_ns = self.work_clock_ns()
+        self.times.record(exchange, ended_ns)
+        took_ns = ended_ns - exchange.began_ns
+        if took_ns >= self.slow_requests.check_from_ns or exchange.queue_ms:
+            self.slow_requests.completed(exchange, took_ns)
         exchange.connection.counts.bytes_out += exchange.output_bytes
         if exchange.throttle_ms > 0 and not exchange.cancelled:
             self._throttle(exchange.connection, self.now_ms + exchange.throttle_ms)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from collections.abc import Iterator
 
 import pytest
 
-from raylog.core.logs import EventFormatter, log_to_stderr
+from raylog.core.logs import EventFormatter, JsonFormatter, log_to_stderr
 
 
-def line(message: str, **fields: object) -> str:
+def line(message: str, *, formatter: logging.Formatter | None = None, **fields: object) -> str:
     record = logging.LogRecord("raylog.test", logging.WARNING, __file__, 1, message, None, None)
     record.created = 1_785_585_600.25
     vars(record).update(fields)
-    return EventFormatter().format(record)
+    return (formatter or EventFormatter()).format(record)
 
 
 def test_fields_follow_the_event() -> None:
@@ -54,6 +55,39 @@ def test_a_traceback_follows_on_its_own_lines() -> None:
     assert (rest[0], rest[-1]) == ("Traceback (most recent call last):", "ValueError: broken")
 
 
+def test_events_as_json() -> None:
+    try:
+        raise ValueError("broken")
+    except ValueError:
+        told = line(
+            "request failed",
+            formatter=JsonFormatter(),
+            tp="flights-0",
+            bytes=1200,
+            level="\x1b\n\u2028\ud800",
+            ratio=float("nan"),
+            sync=True,
+            of=None,
+            exc_info=sys.exc_info(),
+        )
+    assert told.isascii()
+    assert told.isprintable()
+    event = json.loads(told)
+    assert event.pop("exception").endswith("ValueError: broken")
+    assert event == {
+        "time": "2026-08-01T12:00:00.250Z",
+        "level": "WARNING",
+        "logger": "raylog.test",
+        "event": "request failed",
+        "tp": "flights-0",
+        "bytes": 1200,
+        "level_": "\x1b\n\u2028\ud800",
+        "ratio": "nan",
+        "sync": True,
+        "of": None,
+    }
+
+
 @pytest.fixture
 def raylog_logger() -> Iterator[logging.Logger]:
     logger = logging.getLogger("raylog")
@@ -72,6 +106,17 @@ def test_the_level_comes_from_the_environment(
     log_to_stderr()
     assert logging.getLevelName(raylog_logger.level) == level
     assert sum(isinstance(handler.formatter, EventFormatter) for handler in raylog_logger.handlers) == 1
+
+
+@pytest.mark.parametrize(
+    ("named", "formatter"), [("JSON", JsonFormatter), ("xml", EventFormatter), ("", EventFormatter)]
+)
+def test_the_format_comes_from_the_environment(
+    raylog_logger: logging.Logger, monkeypatch: pytest.MonkeyPatch, named: str, formatter: type
+) -> None:
+    monkeypatch.setenv("RAYLOG_LOG_FORMAT", named)
+    log_to_stderr()
+    assert [type(handler.formatter) for handler in raylog_logger.handlers] == [formatter]
 
 
 def test_single_loggers_can_have_levels_of_their_own(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -14,6 +15,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 import raylog
 from raylog.actors.cluster import cluster_status
+from raylog.cli.main import main
 from tests.compat.topics import create_topic
 from tests.ray.clients import read, topics_of
 from tests.support.environment import WITHOUT_COORDINATORS
@@ -131,6 +133,23 @@ def wait_until_all_run(gone_pid: int, name: str = NAME) -> None:
 
 
 @pytest.mark.parametrize("broker_id", range(3))
+def test_events_and_logs_of_all_nodes_are_shown(cluster: raylog.Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    nodes = {"broker-0", "broker-1", "broker-2", "controller-0"}
+    shown: dict[str, dict[str, Any]] = {}
+    for command in ("events", "logs"):
+        assert main([command, "--name", NAME, "--json"]) == 0
+        shown[command] = json.loads(capsys.readouterr().out)
+        assert set(shown[command]) == nodes
+    assert any(event["event"] == "partition led" for event in shown["events"]["broker-0"])
+    for node, tail in shown["logs"].items():
+        assert tail["lines"], node
+        assert Path(tail["path"]).read_text().splitlines()[: len(tail["lines"])], node
+    assert main(["logs", "--name", NAME, "--node", "broker-1", "--lines", "1"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert main(["logs", "--name", NAME, "--node", "broker-9"]) == 1
+    assert "the cluster has broker-0, broker-1, broker-2, controller-0" in capsys.readouterr().err
+
+
 def test_a_killed_broker_affects_its_own_partitions_only(
     cluster: raylog.Cluster, loads: list[PartitionLoad], broker_id: int
 ) -> None:
