@@ -235,7 +235,7 @@ def test_a_cluster_that_is_not_there(make: Callable[..., Face]) -> None:
 def test_memory_that_is_used_up(served: Served, make: Callable[..., Face]) -> None:
     """While the broker does not answer, records fill buffer.memory; then a record waits, and fails in the end."""
     topic = served.new_topic()
-    face = make(**served.settings("unix"), buffer_memory=50_000, max_block_ms=300, batch_size=10_000)
+    face = make(**served.settings("unix"), buffer_memory=50_000, max_block_ms=1500, batch_size=10_000)
     face.send_all(topic, [b"first"])
     held, free = threading.Event(), threading.Event()
 

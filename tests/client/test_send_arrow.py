@@ -148,7 +148,7 @@ def test_rows_in_a_transaction_and_batches_that_are_split(target: Target, make: 
 @faces
 def test_bad_use(target: Target, make: Callable[..., Face]) -> None:
     topic = target.new_topic()
-    face = make(**target.settings(), max_request_size=10_000, max_block_ms=500)
+    face = make(**target.settings(), max_request_size=10_000, max_block_ms=1500)
 
     def refused(**columns: Any) -> tuple[str, str]:
         return code_of(lambda: sent(face, topic, pa.table(columns)))

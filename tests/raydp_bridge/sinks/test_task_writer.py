@@ -67,9 +67,9 @@ def test_a_record_that_is_refused_fails_the_task(served: Served) -> None:
         write_at_least_once(
             [pa.record_batch({"value": ["x"], "topic": pa.nulls(1, pa.string())})], target(served, None)
         )
-    nowhere = target(served, "no-such-topic", max_block_ms=500)
+    rows = pa.record_batch({"value": [b"x", b"y"], "topic": [topic, "no-such-topic"]})  # the first one connects
     with pytest.raises(KafkaError) as raised:
-        write_at_least_once([pa.record_batch({"value": [b"x"]})], nowhere)
+        write_at_least_once([rows], target(served, None, max_block_ms=2000))
     assert raised.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
