@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from time import time_ns
 from typing import Any
 
@@ -83,9 +83,13 @@ class ConsumerAudit(ConsumerInterceptor):
         audit_topic: str = AUDIT_TOPIC,
         bucket_seconds: float = 60.0,
         report_seconds: float = 10.0,
+        topic_of: Callable[[str], str] = str,
         **settings: Any,
     ) -> None:
-        """`tier` is best the group id. `config` and `settings` as for `ProducerAudit`. Raises ConfigError."""
+        """`tier` is best the group id. `config` and `settings` as for `ProducerAudit`. Raises ConfigError.
+
+        Records of a topic are counted as those of `topic_of` its name: for the copy of a mirror, the source's topic.
+        """
         if tier in (PRODUCER, LOG):
             raise ConfigError(f"tier={tier!r}: is not a tier of consumers")
         self._reporter = Reporter(
@@ -96,6 +100,7 @@ class ConsumerAudit(ConsumerInterceptor):
             report_seconds=report_seconds,
             settings=settings,
         )
+        self._topic_of = topic_of
         self._next: dict[tuple[str, int], int] = {}
         """By topic and partition, one past the greatest offset that was returned."""
 
@@ -106,12 +111,12 @@ class ConsumerAudit(ConsumerInterceptor):
             passed = self._next.get(tp, 0)
             if record.offset >= passed:
                 self._next[tp] = record.offset + 1
-            stamp = read_stamp(record.headers)
+            stamp, topic = read_stamp(record.headers), self._topic_of(record.topic)
             if stamp is None:
-                reporter.count_unstamped(record.topic, record.timestamp_ms)
+                reporter.count_unstamped(topic, record.timestamp_ms)
             else:
                 kind = Kind.SEEN if record.offset >= passed else Kind.REDELIVERED
-                reporter.count(kind, record.topic, stamp)
+                reporter.count(kind, topic, stamp)
         return records
 
     def close(self) -> None:

@@ -160,6 +160,7 @@ def seen(target: Target, topic: str, partition: int = 0, *, isolation: str = "re
             "check.crcs": True,
             "isolation.level": isolation,
             "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,  # for the answer that there is no more
             "auto.offset.reset": "earliest",
         }
     )
@@ -169,7 +170,7 @@ def seen(target: Target, topic: str, partition: int = 0, *, isolation: str = "re
         deadline = time.monotonic() + HANG_SECONDS
         while True:
             assert time.monotonic() < deadline
-            for message in consumer.consume(500, 1):
+            for message in consumer.consume(500, 0.1):
                 error = message.error()
                 if error is None:
                     found.append((message.key(), message.value(), message.headers(), message.timestamp()))
