@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from raylog.core.errors import KafkaError
-from raylog.groupcoord.consumer.regular_expressions import matching
+from raylog.core.regular_expressions import matching
 from raylog.protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,

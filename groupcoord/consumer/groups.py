@@ -15,10 +15,11 @@ from typing import Final
 from uuid import UUID
 
 from raylog.config.consumer_groups import ConsumerGroupSettings
+from raylog.core import regular_expressions
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.outcome import Outcome
-from raylog.groupcoord.consumer import records, regular_expressions
+from raylog.groupcoord.consumer import records
 from raylog.groupcoord.consumer.assignors import ASSIGNORS, Candidate
 from raylog.groupcoord.consumer.deadlines import Deadlines
 from raylog.groupcoord.consumer.draft import Draft

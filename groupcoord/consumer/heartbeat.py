@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from raylog.config.consumer_groups import ConsumerGroupSettings
+from raylog.core import regular_expressions
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.groupcoord.consumer import regular_expressions
 from raylog.groupcoord.consumer.group import LEFT_FOR_A_WHILE
 from raylog.groupcoord.consumer.records import Partitions
 
