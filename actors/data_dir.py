@@ -17,7 +17,6 @@ broker.
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import secrets
@@ -31,6 +30,7 @@ from uuid import uuid4
 
 from raylog.actors.names import broker_name, node_name
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
+from raylog.core.ids import id_text
 from raylog.metadata.node_roles import COORDINATOR_ROLES, IDS_PER_ROLE
 
 FRESH_SUFFIX = ".new"
@@ -223,7 +223,7 @@ def make_data_dir(
                     f"data_dir={path!r}: is not empty and contains no {IDENTITY_FILE}; choose another directory"
                 )
             write_atomically(root / SECRET_FILE, secrets.token_bytes(SECRET_BYTES))
-            planned = replace(planned, cluster_id=_new_cluster_id())
+            planned = replace(planned, cluster_id=id_text(uuid4()))
             _write_identity(root, planned)
         elif planned.brokers > open_data_dir(path, name=name).brokers:
             _write_identity(root, planned)
@@ -448,11 +448,6 @@ def _write_identity(root: Path, files: ClusterFiles) -> None:
     identity = {name: getattr(files, name) for name in _IS_VALID}
     identity["removed"] = sorted(files.removed)
     write_atomically(root / IDENTITY_FILE, json.dumps(identity).encode())
-
-
-def _new_cluster_id() -> str:
-    """A random UUID in 22 characters of URL-safe base64, as in Kafka."""
-    return base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
 
 
 def _is_incomplete(path: Path) -> bool:

@@ -31,6 +31,7 @@ from raylog.broker.handlers import (
     fetch,
     find_coordinator,
     forwarded,
+    get_telemetry_subscriptions,
     heartbeat,
     init_producer_id,
     join_group,
@@ -45,6 +46,7 @@ from raylog.broker.handlers import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    push_telemetry,
     share_acknowledge,
     share_fetch,
     share_group_describe,
@@ -131,3 +133,9 @@ HANDLERS: Final[dict[int, Handler]] = {
     registry.ALTER_SHARE_GROUP_OFFSETS: alter_share_group_offsets.handle,
     registry.DELETE_SHARE_GROUP_OFFSETS: delete_share_group_offsets.handle,
 }
+
+TELEMETRY_HANDLERS: Final[dict[int, Handler]] = {
+    registry.GET_TELEMETRY_SUBSCRIPTIONS: get_telemetry_subscriptions.handle,
+    registry.PUSH_TELEMETRY: push_telemetry.handle,
+}
+"""Served, and advertised to clients, only by brokers that show metrics; as Kafka's are where a plugin takes them."""

@@ -10,8 +10,9 @@ from dataclasses import replace
 from uuid import UUID
 
 from raylog.broker.active_controller import ActiveController
-from raylog.broker.api_handlers import HANDLERS
+from raylog.broker.api_handlers import HANDLERS, TELEMETRY_HANDLERS
 from raylog.broker.authentication import ClientAuthentication
+from raylog.broker.client_telemetry import ClientTelemetry
 from raylog.broker.consumer_lag import ConsumerLag
 from raylog.broker.directory_assignments import DirectoryAssignments
 from raylog.broker.handlers.fetch import Readable
@@ -62,6 +63,7 @@ from raylog.metadata.node_roles import is_coordinator
 from raylog.metadata.records import (
     BrokerConfigsChanged,
     BrokerUnfenced,
+    ClientMetricsConfigsChanged,
     ClientQuotaRemoved,
     ClientQuotaSet,
     LeaderChanged,
@@ -172,7 +174,11 @@ class Broker(Node):
         sampling = Sampling(self.settings.quotas.window_count, self.settings.quotas.window_ms)
         self.request_quotas = RequestQuotas(sampling, clock_ns=lambda: self.work_clock_ns())
         """What clients use of their quotas; asked while there are quotas, see `quotas`."""
+        self.new_id = new_id
         self.traffic = BrokerTraffic()
+        self.telemetry = ClientTelemetry(lambda: self.image.client_metrics)
+        if self.settings.metrics.shown_at is not None:
+            self.handlers = {**HANDLERS, **TELEMETRY_HANDLERS}
         self._readers_to_check = False
         """Whether quotas have changed that may limit local readers."""
         self.leader_throttle = ReplicationThrottle(now_ms=now.monotonic_ms)
@@ -550,6 +556,7 @@ class Broker(Node):
     def _caught_up(self, now: Now) -> None:
         self._configs_changed()
         self._quotas_changed()
+        self.telemetry.subscriptions_changed()
         try:
             self.table.follow(self.image)
         except KafkaError as error:
@@ -583,6 +590,8 @@ class Broker(Node):
                     self.on_keys_set()
             case ClientQuotaSet() | ClientQuotaRemoved() if self._following:
                 self._quotas_changed()
+            case ClientMetricsConfigsChanged():
+                self.telemetry.subscriptions_changed()
             case TopicCreated() | PartitionCreated():
                 self.groups.topics_changed()
             case TopicDeleted() if self._following:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
+from uuid import UUID
 
+from raylog.broker.client_telemetry import ClientTelemetry
 from raylog.broker.isr_changes import IsrChanges
 from raylog.broker.lifecycle import BrokerLifecycle
 from raylog.broker.metadata_follower import MetadataFollower
@@ -59,6 +61,8 @@ class BrokerServices(Protocol):
     fetch_sessions: FetchSessions
     leader_throttle: ReplicationThrottle
     traffic: BrokerTraffic
+    telemetry: ClientTelemetry
+    new_id: Callable[[], UUID]
     quotas: RequestQuotas | None
     request_quotas: RequestQuotas
     unsent_bytes: int

@@ -17,8 +17,8 @@ from typing import Any
 
 from raylog.cli.arguments import Subparsers, add_bootstrap_server, open_client
 from raylog.cli.columns import columns
-from raylog.cli.topics import id_text
 from raylog.client.admin.cluster import QuorumDescription, QuorumReplica
+from raylog.core.ids import id_text
 
 LEADER, FOLLOWER, OBSERVER = "leader", "follower", "observer"
 

@@ -13,10 +13,8 @@ without such a partition.
 from __future__ import annotations
 
 import argparse
-import base64
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
-from uuid import UUID
 
 from raylog.cli.arguments import Subparsers, add_bootstrap_server, key_and_value, names, open_client, whole_number
 from raylog.cli.output import add_json, show
@@ -25,7 +23,7 @@ from raylog.client.admin.configs import ConfigEntry, ConfigResource, ConfigResou
 from raylog.client.admin.partitions import PartitionReassignment
 from raylog.client.admin.topics import BROKER_DEFAULT, NewTopic, PartitionDescription, TopicDescription
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import TopicPartition
+from raylog.core.ids import TopicPartition, id_text
 
 MIN_ISR: Final = "min.insync.replicas"
 DESCRIBED_AT_ONCE: Final = 100
@@ -247,8 +245,3 @@ def _delete(options: argparse.Namespace) -> None:
 
 def _ids(brokers: Iterable[int]) -> str:
     return ",".join(map(str, brokers))
-
-
-def id_text(topic_id: UUID) -> str:
-    """The id as Kafka prints it: 22 characters of URL-safe base64."""
-    return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")

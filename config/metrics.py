@@ -1,4 +1,4 @@
-"""The HTTP endpoint at which a node shows its metrics: its key, and the settings that are made from it."""
+"""Metrics: the HTTP endpoint at which a node shows them, and what clients push. Keys, and settings made from them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from raylog.core.config import ConfigKey, Configs, ConfigType
+from raylog.core.config import ConfigKey, Configs, ConfigType, at_least
 
 _ADDRESS: Final = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[^:/\[\]\s]*):(?P<first>[0-9]{1,5})(-(?P<last>[0-9]{1,5}))?")
 
@@ -53,13 +53,25 @@ RAYLOG_METRICS_ADDRESS: ConfigKey[str] = ConfigKey(
     " own. Port 0 stands for any free port, which `raylog status` shows. Empty: metrics are not shown.",
     _rule,
 )
+TELEMETRY_MAX_BYTES: ConfigKey[int] = ConfigKey(
+    "telemetry.max.bytes",
+    ConfigType.INT,
+    1 << 20,
+    "Most bytes of metrics that a client may push at once, as it sends them. Clients are asked for metrics where"
+    " raylog.metrics.address is set and a client metrics resource matches them.",
+    at_least(1),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class MetricsSettings:
     shown_at: MetricsAddress | None
     """None if metrics are not shown."""
+    telemetry_bytes_max: int
+    """Of what a client pushes at once."""
 
 
 def metrics_settings(configs: Configs) -> MetricsSettings:
-    return MetricsSettings(shown_at=_parse(configs[RAYLOG_METRICS_ADDRESS]))
+    return MetricsSettings(
+        shown_at=_parse(configs[RAYLOG_METRICS_ADDRESS]), telemetry_bytes_max=configs[TELEMETRY_MAX_BYTES]
+    )

@@ -33,8 +33,8 @@ RAYLOG_SLOW_REQUEST_MS: ConfigKey[int] = ConfigKey(
     "raylog.slow.request.ms",
     ConfigType.INT,
     1000,
-    "A request that takes at least this long from its arrival to its response is logged by raylog.requests, with the"
-    " client and the time of each phase, and shown by `raylog events`. Waits that the client asked for, such as a"
+    "A request that takes this many milliseconds from its arrival to its response is logged by raylog.requests, with"
+    " the client and the time of each phase, and shown by `raylog events`. Waits that the client asked for, such as a"
     " consumer's for new records, do not count. -1: none is logged.",
     at_least(-1),
     dynamic=True,

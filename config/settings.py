@@ -10,6 +10,7 @@ from raylog.config.groups import GroupLimits, OffsetSettings, group_limits, offs
 from raylog.config.internal_topics import InternalTopic, offsets_topic, share_state_topic, transaction_topic
 from raylog.config.log import LogDirSettings, log_dir_settings
 from raylog.config.membership import MembershipSettings, membership_settings
+from raylog.config.metrics import MetricsSettings, metrics_settings
 from raylog.config.network import ConnectionLimits, ListenerSettings, connection_limits, listener_settings
 from raylog.config.quotas import QuotaSettings, quota_settings
 from raylog.config.replication import FetchLimits, ReplicationSettings, fetch_limits, replication_settings
@@ -26,6 +27,7 @@ class BrokerSettings:
     listeners: ListenerSettings
     connections: ConnectionLimits
     requests: RequestLimits
+    metrics: MetricsSettings
     quotas: QuotaSettings
     topics: TopicLifecycle
     replication: ReplicationSettings
@@ -48,6 +50,7 @@ def broker_settings(configs: Configs) -> BrokerSettings:
         listeners=listener_settings(configs),
         connections=connection_limits(configs),
         requests=request_limits(configs),
+        metrics=metrics_settings(configs),
         quotas=quota_settings(configs),
         topics=topic_lifecycle(configs),
         replication=replication_settings(configs),

@@ -130,7 +130,7 @@ from raylog.config.membership import (
     CONTROLLED_SHUTDOWN_ENABLE,
     NODE_ID,
 )
-from raylog.config.metrics import RAYLOG_METRICS_ADDRESS
+from raylog.config.metrics import RAYLOG_METRICS_ADDRESS, TELEMETRY_MAX_BYTES
 from raylog.config.network import (
     ADVERTISED_LISTENERS,
     CONNECTIONS_MAX_IDLE_MS,
@@ -254,7 +254,7 @@ BROKER_KEYS: Final[Mapping[str, tuple[ConfigKey[Any], ...]]] = {
         BROKER_SESSION_TIMEOUT_MS,
         CONTROLLED_SHUTDOWN_ENABLE,
     ),
-    "Metrics": (RAYLOG_METRICS_ADDRESS,),
+    "Metrics": (RAYLOG_METRICS_ADDRESS, TELEMETRY_MAX_BYTES),
     "Network": (
         LISTENERS,
         ADVERTISED_LISTENERS,

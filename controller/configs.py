@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from uuid import UUID
 
+from raylog.config.client_metrics import CLIENT_METRICS_CONFIG, SUBSCRIPTIONS_MAX, client_metrics_configs
 from raylog.config.cross_checks import check_rules
 from raylog.config.group_resource import GROUP_CONFIG, check_group_together, group_configs
 from raylog.config.table import BROKER_CONFIG, with_dynamic_configs
@@ -27,7 +28,13 @@ from raylog.core.outcome import Outcome
 from raylog.core.password import Password
 from raylog.metadata.effective_configs import ALL_BROKERS, effective_configs
 from raylog.metadata.image import MetadataImage, TopicImage
-from raylog.metadata.records import BrokerConfigsChanged, GroupConfigsChanged, MetadataRecord, TopicConfigsChanged
+from raylog.metadata.records import (
+    BrokerConfigsChanged,
+    ClientMetricsConfigsChanged,
+    GroupConfigsChanged,
+    MetadataRecord,
+    TopicConfigsChanged,
+)
 from raylog.metadata.topic_names import check_topic_name
 from raylog.security.password_cipher import PasswordCipher
 
@@ -99,6 +106,19 @@ def alter_group_configs(
     texts = _changed({} if replace else before, changes, GROUP_CONFIG, group_configs(before, brokers))
     check_group_together(group_configs(texts, brokers), brokers)
     return Outcome(None, [GroupConfigsChanged(group_id, tuple(sorted(texts.items())))])
+
+
+def alter_client_metrics(
+    image: MetadataImage, name: str, changes: Sequence[ConfigChange], *, replace: bool
+) -> Outcome[None, MetadataRecord]:
+    """Change keys of a subscription; without any it is removed. Raises KafkaError with the code of AlterConfigs."""
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Default client metrics resources are not allowed.")
+    before = image.client_metrics.get(name, {})
+    texts = _changed({} if replace else before, changes, CLIENT_METRICS_CONFIG, client_metrics_configs(before))
+    if texts and name not in image.client_metrics and len(image.client_metrics) >= SUBSCRIPTIONS_MAX:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"There are {SUBSCRIPTIONS_MAX} client metrics resources already.")
+    return Outcome(None, [ClientMetricsConfigsChanged(name, tuple(sorted(texts.items())))])
 
 
 def alter_broker_configs(

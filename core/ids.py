@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable
 from itertools import groupby
 from typing import NamedTuple, NewType
@@ -51,3 +52,8 @@ def by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, tuple[int,
     """The partitions grouped by topic, both in order, as requests list them."""
     grouped = groupby(sorted(partitions), key=lambda tp: tp.topic)
     return [(topic, tuple(tp.partition for tp in found)) for topic, found in grouped]
+
+
+def id_text(value: UUID) -> str:
+    """The id as Kafka prints it: 22 characters of URL-safe base64."""
+    return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")

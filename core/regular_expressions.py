@@ -1,4 +1,4 @@
-"""Regular expressions over names of topics and transactional ids, as in Kafka 4: RE2, in linear time; whole names."""
+"""Regular expressions that clients send, as in Kafka 4: RE2, in linear time. They must match whole texts."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ _MEMORY_BYTES_MAX = 1 << 20
 
 def matching(regex: str, names: Iterable[str]) -> list[str]:
     """The names that the expression matches as a whole, in order. Raises KafkaError(INVALID_REGULAR_EXPRESSION)."""
-    fullmatch = _compiled(regex).fullmatch
+    fullmatch = compiled(regex).fullmatch
     return sorted(name for name in names if fullmatch(name) is not None)
 
 
 def check(regex: str) -> None:
     """Raises KafkaError(INVALID_REGULAR_EXPRESSION)."""
-    _compiled(regex)
+    compiled(regex)
 
 
-def _compiled(regex: str) -> Any:
+def compiled(regex: str) -> Any:
+    """An object of re2 with `fullmatch`. Raises KafkaError(INVALID_REGULAR_EXPRESSION)."""
     options = re2.Options()
     options.max_mem = _MEMORY_BYTES_MAX
     options.log_errors = False

@@ -21,6 +21,7 @@ from raylog.metadata.records import (
     BrokerRegistered,
     BrokerUnfenced,
     BrokerUnregistered,
+    ClientMetricsConfigsChanged,
     ClientQuotaRemoved,
     ClientQuotaSet,
     ControlledShutdownBegun,
@@ -144,6 +145,8 @@ class MetadataImage:
         self.replica_directories: dict[BrokerId, dict[tuple[UUID, int], UUID]] = {}
         """The log directories of replicas, by broker, topic id and partition: those that brokers have reported."""
         self.group_configs: dict[str, dict[str, str]] = {}
+        self.client_metrics: dict[str, dict[str, str]] = {}
+        """The configuration of each subscription, by name."""
         """Of the groups that have a configuration of their own."""
         self.metadata_level = FIRST_LEVEL
         """The finalized level of `raylog.metadata`."""
@@ -172,6 +175,7 @@ class MetadataImage:
         copy.delegation_tokens = dict(self.delegation_tokens)
         copy.replica_directories = {broker_id: dict(held) for broker_id, held in self.replica_directories.items()}
         copy.group_configs = dict(self.group_configs)
+        copy.client_metrics = dict(self.client_metrics)
         copy.metadata_level = self.metadata_level
         copy.feature_levels = dict(self.feature_levels)
         return copy
@@ -290,6 +294,10 @@ class MetadataImage:
                 self.group_configs.pop(record.group_id, None)
                 if record.configs:
                     self.group_configs[record.group_id] = dict(record.configs)
+            case ClientMetricsConfigsChanged():
+                self.client_metrics.pop(record.name, None)
+                if record.configs:
+                    self.client_metrics[record.name] = dict(record.configs)
             case LeaderChanged():
                 partitions = self._topic(record.topic_id).partitions
                 before = partitions[record.partition]

@@ -12,10 +12,10 @@ Level 4 introduces passwords in the dynamic configuration of brokers, several lo
 compaction.
 Level 5 introduces groups of the consumer protocol (KIP-848). Their records are in __consumer_offsets, and coordinators
 of earlier levels would not know the groups.
-Level 6 introduces configurations of single groups; members of both protocols in one group; share groups (KIP-932);
-coordinators that are nodes of their own (metadata/node_roles.py), which controllers of earlier levels would take for
-brokers, to place the partitions of any topic on them; and the levels of Kafka's features (metadata/features.py), which
-include transactions of version 2.
+Level 6 introduces configurations of single groups; subscriptions to client metrics (KIP-714); members of both
+protocols in one group; share groups (KIP-932); coordinators that are nodes of their own (metadata/node_roles.py), which
+controllers of earlier levels would take for brokers, to place the partitions of any topic on them; and the levels of
+Kafka's features (metadata/features.py), which include transactions of version 2.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ COORDINATORS_LEVEL: Final = 6
 """From this level on coordinators may be nodes of their own."""
 MIXED_GROUPS_LEVEL: Final = 6
 """From this level on groups have members of both protocols; earlier coordinators would take all for one kind."""
+CLIENT_METRICS_LEVEL: Final = 6
+"""From this level on the metadata log may hold subscriptions to client metrics."""
 FEATURES_LEVEL: Final = 6
 """From this level on the metadata log may hold levels of Kafka's features."""
 LATEST_LEVEL: Final = 6

@@ -18,6 +18,7 @@ import msgpack
 from raylog.core.errors import InvariantViolation
 from raylog.core.ids import BrokerId, LeaderEpoch, Offset, ProducerId
 from raylog.metadata.levels import (
+    CLIENT_METRICS_LEVEL,
     DIRECTORIES_LEVEL,
     FEATURES_LEVEL,
     FIRST_LEVEL,
@@ -309,6 +310,14 @@ class GroupConfigsChanged:
     configs: tuple[tuple[str, str], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class ClientMetricsConfigsChanged:
+    """The complete configuration of a client metrics subscription from now on; without any key it does not exist."""
+
+    name: str
+    configs: tuple[tuple[str, str], ...]
+
+
 MetadataRecord = (
     TopicCreated
     | TopicDeleted
@@ -338,6 +347,7 @@ MetadataRecord = (
     | BrokerDirectoriesChanged
     | ReplicasAssignedToDirectory
     | GroupConfigsChanged
+    | ClientMetricsConfigsChanged
 )
 
 _KINDS: dict[int, type[MetadataRecord]] = {
@@ -369,6 +379,7 @@ _KINDS: dict[int, type[MetadataRecord]] = {
     26: BrokerDirectoriesChanged,
     27: ReplicasAssignedToDirectory,
     32: GroupConfigsChanged,
+    33: ClientMetricsConfigsChanged,
 }
 _INTRODUCED: dict[type[MetadataRecord], int] = {
     FeatureLevelChanged: 2,
@@ -382,6 +393,7 @@ _INTRODUCED: dict[type[MetadataRecord], int] = {
     BrokerDirectoriesChanged: DIRECTORIES_LEVEL,
     ReplicasAssignedToDirectory: DIRECTORIES_LEVEL,
     GroupConfigsChanged: GROUP_CONFIGS_LEVEL,
+    ClientMetricsConfigsChanged: CLIENT_METRICS_LEVEL,
 }
 """The metadata level that introduced a kind, where that is not the first."""
 

@@ -20,6 +20,7 @@ from raylog.metadata.levels import FIRST_LEVEL, METADATA_FEATURE, UnsupportedLev
 from raylog.metadata.records import (
     BrokerConfigsChanged,
     BrokerUnfenced,
+    ClientMetricsConfigsChanged,
     ClientQuotaSet,
     ControlledShutdownBegun,
     FeatureLevelChanged,
@@ -108,6 +109,8 @@ def records_of(image: MetadataImage) -> Iterator[MetadataRecord]:
         yield BrokerConfigsChanged(broker_id, tuple(sorted(configs.items())), tuple(sorted(passwords.items())))
     for group_id, configs in image.group_configs.items():
         yield GroupConfigsChanged(group_id, tuple(sorted(configs.items())))
+    for name, configs in image.client_metrics.items():
+        yield ClientMetricsConfigsChanged(name, tuple(sorted(configs.items())))
     if image.next_producer_id:
         yield ProducerIdsAllocated(image.next_producer_id)
     for acl_id, binding in image.acls.entries.items():

@@ -58,6 +58,7 @@ from raylog.protocol.messages import (
     expire_delegation_token,
     fetch_snapshot,
     find_coordinator,
+    get_telemetry_subscriptions,
     heartbeat,
     incremental_alter_configs,
     init_producer_id,
@@ -74,6 +75,7 @@ from raylog.protocol.messages import (
     offset_delete,
     offset_fetch,
     offset_for_leader_epoch,
+    push_telemetry,
     read_share_group_state,
     read_share_group_state_summary,
     renew_delegation_token,
@@ -198,6 +200,8 @@ UNREGISTER_BROKER: Final = 64
 UPDATE_FEATURES: Final = 57
 DESCRIBE_TRANSACTIONS: Final = 65
 LIST_TRANSACTIONS: Final = 66
+GET_TELEMETRY_SUBSCRIPTIONS: Final = 71
+PUSH_TELEMETRY: Final = 72
 LIST_CONFIG_RESOURCES: Final = 74
 DESCRIBE_TOPIC_PARTITIONS: Final = 75
 SHARE_GROUP_HEARTBEAT: Final = 76
@@ -291,6 +295,8 @@ APIS: Final = (
     served(LIST_TRANSACTIONS,       "ListTransactions",     0,  2, 0,    0, list_transactions),
     served(CONSUMER_GROUP_HEARTBEAT, "ConsumerGroupHeartbeat", 0, 1, 0, 0, consumer_group_heartbeat),
     served(CONSUMER_GROUP_DESCRIBE, "ConsumerGroupDescribe", 0, 1, 0, 0, consumer_group_describe),
+    served(GET_TELEMETRY_SUBSCRIPTIONS, "GetTelemetrySubscriptions", 0, 0, 0, 0, get_telemetry_subscriptions),
+    served(PUSH_TELEMETRY,          "PushTelemetry",        0,  0, 0,    0, push_telemetry),
     served(LIST_CONFIG_RESOURCES,   "ListConfigResources",  0,  1, 0,    0, list_config_resources),
     served(DESCRIBE_TOPIC_PARTITIONS, "DescribeTopicPartitions", 0, 0, 0, 0, describe_topic_partitions),
     served(SHARE_GROUP_HEARTBEAT,   "ShareGroupHeartbeat",  1,  1, 1,    1, share_group_heartbeat),

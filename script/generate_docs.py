@@ -16,6 +16,7 @@ from metrics_page import metrics_page
 
 from raylog.config.admin import ADMIN_KEYS
 from raylog.config.client import CLIENT_KEYS
+from raylog.config.client_metrics import CLIENT_METRICS_CONFIG
 from raylog.config.client_network import NETWORK_KEYS
 from raylog.config.consumer import CONSUMER_KEYS
 from raylog.config.cross_checks import RULES
@@ -72,6 +73,12 @@ A group's key overrides the broker's key in parentheses, from the next heartbeat
 exist. `raylog configs alter --group billing --add consumer.session.timeout.ms=50000`.
 
 {groups}
+## Client metrics
+
+Which metrics clients push, see [monitoring.md](monitoring.md). A resource exists while it has a key.
+`raylog configs alter --client-metrics billing --add metrics=* --add interval.ms=10000`.
+
+{client_metrics}
 ## Clients
 
 raylog's own commands take these properties in a file, in the format of Kafka's Java client: `--command-config FILE`.
@@ -143,6 +150,7 @@ def _configuration() -> str:
         brokers=brokers,
         topics=_table(TOPIC_KEYS),
         groups=_table(GROUP_KEYS),
+        client_metrics=_table(CLIENT_METRICS_CONFIG.keys.values()),
         clients=_table(CLIENT_KEYS, marked=False),
         ignored="\n".join(f"| `{name}` | {reason} |" for name, reason in IGNORED.items()),
         producers=_table((*NETWORK_KEYS, *PRODUCER_KEYS), marked=False),

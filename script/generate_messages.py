@@ -83,6 +83,12 @@ MESSAGES: tuple[tuple[str, str, str], ...] = (
     ),
     ("share_acknowledge", "Acknowledges acquired records.", "The result for each partition."),
     (
+        "get_telemetry_subscriptions",
+        "Asks which metrics this client is to push.",
+        "The names of the metrics, and how often to push them.",
+    ),
+    ("push_telemetry", "Metrics of the client, in the format of OTLP.", "Whether they were accepted."),
+    (
         "initialize_share_group_state",
         "Creates the state of share-partitions; sent by group coordinators.",
         "The result for each partition.",

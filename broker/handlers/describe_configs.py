@@ -1,4 +1,4 @@
-"""DescribeConfigs (key 32), v1-4: the configuration of topics, groups and this broker, and its loggers' levels.
+"""DescribeConfigs (key 32), v1-4: the configuration of topics, groups, client metrics and this broker; loggers' levels.
 
 v1 sources and synonyms (KIP-226); v3 types and documentation (KIP-569); v4 flexible. Requires DESCRIBE_CONFIGS on the
 topic or the group, or on the cluster for brokers.
@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from raylog.broker.handlers.alter_loggers import check_broker_name
 from raylog.broker.loggers import levels
+from raylog.config.client_metrics import client_metrics_configs
 from raylog.config.group_resource import group_configs
 from raylog.config.table import BROKER_CONFIG
 from raylog.core.config import ConfigKey, Configs, ConfigSchema, ConfigSource, Layer
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.metadata.config_resources import BROKER, BROKER_LOGGER, GROUP, TOPIC, guarded
+from raylog.metadata.config_resources import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC, guarded
 from raylog.metadata.effective_configs import ALL_BROKERS
 from raylog.metadata.topic_names import check_topic_name
 from raylog.protocol.codec import EncodedElements
@@ -105,6 +106,10 @@ def _configs_of(broker: BrokerServices, resource: DescribeConfigsResource) -> Co
         if not resource.resource_name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty.")
         return group_configs(broker.image.group_configs.get(resource.resource_name, {}), broker.configs)
+    if resource.resource_type == CLIENT_METRICS:
+        if not resource.resource_name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty.")
+        return client_metrics_configs(broker.image.client_metrics.get(resource.resource_name, {}))
     if resource.resource_type == BROKER:
         if not resource.resource_name:  # the dynamic default of all brokers (KIP-226)
             cluster = broker.image.broker_configs.get(ALL_BROKERS, {})

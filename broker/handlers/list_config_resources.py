@@ -3,7 +3,7 @@
 v0 was ListClientMetricsResources and lists these only (KIP-1000); v1 lists the requested types, or all types if none
 is requested (KIP-1142). Requires DESCRIBE_CONFIGS on the cluster.
 
-Topics, brokers and their loggers, and the groups for which something is set. There are no client metrics.
+Topics, brokers and their loggers, and the groups and client metrics for which something is set.
 """
 
 from __future__ import annotations
@@ -52,3 +52,6 @@ def _resources(broker: BrokerServices, exchange: Exchange, wanted: frozenset[int
     if GROUP in wanted:
         for group_id in broker.image.group_configs:
             yield ConfigResource(resource_name=group_id, resource_type=GROUP)
+    if CLIENT_METRICS in wanted:
+        for name in broker.image.client_metrics:
+            yield ConfigResource(resource_name=name, resource_type=CLIENT_METRICS)

@@ -67,7 +67,11 @@ class ConfigEntry(NamedTuple):
     @property
     def is_own(self) -> bool:
         """Whether the value was set on the topic or group itself, not on its broker."""
-        return self.source in (ConfigSource.DYNAMIC_TOPIC_CONFIG, ConfigSource.DYNAMIC_GROUP_CONFIG)
+        return self.source in (
+            ConfigSource.DYNAMIC_TOPIC_CONFIG,
+            ConfigSource.DYNAMIC_GROUP_CONFIG,
+            ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG,
+        )
 
 
 class Append(NamedTuple):

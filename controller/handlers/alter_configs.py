@@ -16,7 +16,7 @@ from raylog.core.config import shown
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId
 from raylog.core.outcome import Outcome
-from raylog.metadata.config_resources import BROKER, GROUP, TOPIC, guarded
+from raylog.metadata.config_resources import BROKER, CLIENT_METRICS, GROUP, TOPIC, guarded
 from raylog.metadata.effective_configs import ALL_BROKERS
 from raylog.metadata.records import MetadataRecord
 from raylog.protocol.messages.alter_configs import (
@@ -82,6 +82,8 @@ def _decide(
         return configs.alter_topic_configs(image, resource_name, changes, static=static, replace=replace)
     if resource_type == GROUP:
         return configs.alter_group_configs(image, resource_name, changes, static=static, replace=replace)
+    if resource_type == CLIENT_METRICS:
+        return configs.alter_client_metrics(image, resource_name, changes, replace=replace)
     if resource_type != BROKER:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Resource type {resource_type} is not supported.")
     if resource_name and not _BROKER_ID.fullmatch(resource_name):

@@ -15,6 +15,7 @@ import pytest
 from raylog.cli.arguments import refuse_passwords
 from raylog.config import table
 from raylog.config.client import CLIENT_CONFIG
+from raylog.config.client_metrics import CLIENT_METRICS_CONFIG
 from raylog.config.consumer import CONSUMER_CONFIG
 from raylog.config.group_resource import GROUP_CONFIG
 from raylog.config.log import LOG_RETENTION_BYTES
@@ -33,7 +34,15 @@ OF_OTHERS = ("topic", "client", "client_network", "producer", "consumer")
 """Subjects whose keys may have the names of brokers' keys."""
 ROOT = Path(__file__).resolve().parent.parent.parent
 SUBJECTS = sorted(path.stem for path in (ROOT / "config").glob("*.py") if path.stem not in ("__init__", "table"))
-SCHEMAS = (BROKER_CONFIG, TOPIC_CONFIG, GROUP_CONFIG, CLIENT_CONFIG, PRODUCER_CONFIG, CONSUMER_CONFIG)
+SCHEMAS = (
+    BROKER_CONFIG,
+    TOPIC_CONFIG,
+    GROUP_CONFIG,
+    CLIENT_METRICS_CONFIG,
+    CLIENT_CONFIG,
+    PRODUCER_CONFIG,
+    CONSUMER_CONFIG,
+)
 
 
 def error(given: Mapping[str, Any]) -> str:

@@ -23,6 +23,7 @@ from raylog.metadata.records import (
     BrokerFenced,
     BrokerUnfenced,
     BrokerUnregistered,
+    ClientMetricsConfigsChanged,
     ClientQuotaRemoved,
     ClientQuotaSet,
     ControlledShutdownBegun,
@@ -74,7 +75,7 @@ def _random_record(rng: random.Random, image: MetadataImage, step: int) -> Metad
     topic = rng.choice(topics) if topics else None
     partition = rng.choice(topic.partitions) if topic is not None and topic.partitions else None
     broker = image.brokers.get(BrokerId(rng.randrange(4)))
-    match rng.randrange(17):
+    match rng.randrange(18):
         case 11 if image.metadata_level == FIRST_LEVEL and rng.random() < 0.2:
             return FeatureLevelChanged(METADATA_FEATURE, LATEST_LEVEL)
         case 11 if rng.random() < 0.2:
@@ -153,6 +154,9 @@ def _random_record(rng: random.Random, image: MetadataImage, step: int) -> Metad
         case 16:
             of_group = () if rng.random() < 0.2 else (("consumer.session.timeout.ms", str(step)),)
             return GroupConfigsChanged(f"g{rng.randrange(6)}", of_group)
+        case 17:
+            subscribed = () if rng.random() < 0.2 else (("interval.ms", str(step)), ("metrics", "*"))
+            return ClientMetricsConfigsChanged(f"s{rng.randrange(4)}", subscribed)
         case 14:
             if image.delegation_tokens and rng.random() < 0.5:
                 token_id = rng.choice(list(image.delegation_tokens))

@@ -15,54 +15,9 @@ from raylog.core.ids import ZERO_TOPIC_ID
 from raylog.protocol import codec
 from raylog.protocol.header import encode_request_header, encode_response_header
 from raylog.protocol.messages.api_versions import ApiVersionsResponse
-from raylog.protocol.registry import (
-    ALTER_SHARE_GROUP_OFFSETS,
-    CONSUMER_GROUP_DESCRIBE,
-    CONSUMER_GROUP_HEARTBEAT,
-    CREATE_DELEGATION_TOKEN,
-    DELETE_SHARE_GROUP_OFFSETS,
-    DELETE_SHARE_GROUP_STATE,
-    DESCRIBE_DELEGATION_TOKEN,
-    DESCRIBE_SHARE_GROUP_OFFSETS,
-    EXPIRE_DELEGATION_TOKEN,
-    INITIALIZE_SHARE_GROUP_STATE,
-    READ_SHARE_GROUP_STATE,
-    READ_SHARE_GROUP_STATE_SUMMARY,
-    RENEW_DELEGATION_TOKEN,
-    SHARE_ACKNOWLEDGE,
-    SHARE_FETCH,
-    SHARE_GROUP_DESCRIBE,
-    SHARE_GROUP_HEARTBEAT,
-    UNREGISTER_BROKER,
-    WRITE_SHARE_GROUP_STATE,
-)
-from tests.protocol.messages import CASE_NAMES, CASES, structures
+from tests.protocol.messages import CASE_NAMES, CASES, UNKNOWN_TO_KAFKA_PYTHON, structures
 
 SHOWN_AS_A_SET = "authorized_operations"  # kafka-python turns this number into the set of its bits
-UNKNOWN_TO_KAFKA_PYTHON = frozenset(
-    {
-        CONSUMER_GROUP_HEARTBEAT,
-        CONSUMER_GROUP_DESCRIBE,
-        CREATE_DELEGATION_TOKEN,
-        RENEW_DELEGATION_TOKEN,
-        EXPIRE_DELEGATION_TOKEN,
-        DESCRIBE_DELEGATION_TOKEN,
-        UNREGISTER_BROKER,
-        SHARE_GROUP_HEARTBEAT,
-        SHARE_GROUP_DESCRIBE,
-        SHARE_FETCH,
-        SHARE_ACKNOWLEDGE,
-        INITIALIZE_SHARE_GROUP_STATE,
-        READ_SHARE_GROUP_STATE,
-        WRITE_SHARE_GROUP_STATE,
-        ALTER_SHARE_GROUP_OFFSETS,
-        DELETE_SHARE_GROUP_OFFSETS,
-        DESCRIBE_SHARE_GROUP_OFFSETS,
-        DELETE_SHARE_GROUP_STATE,
-        READ_SHARE_GROUP_STATE_SUMMARY,
-    }
-)
-"""Held against kio alone."""
 PACKAGES = ("kafka.protocol.producer", "kafka.protocol.consumer", "kafka.protocol.metadata", "kafka.protocol.admin")
 
 

@@ -12,31 +12,9 @@ from typing import Any
 import pytest
 from kafka.protocol.schemas import load_json
 
-from raylog.protocol.registry import (
-    ALTER_SHARE_GROUP_OFFSETS,
-    APIS,
-    CONSUMER_GROUP_DESCRIBE,
-    CONSUMER_GROUP_HEARTBEAT,
-    CREATE_DELEGATION_TOKEN,
-    DELETE_SHARE_GROUP_OFFSETS,
-    DELETE_SHARE_GROUP_STATE,
-    DESCRIBE_DELEGATION_TOKEN,
-    DESCRIBE_SHARE_GROUP_OFFSETS,
-    EXPIRE_DELEGATION_TOKEN,
-    FETCH,
-    INITIALIZE_SHARE_GROUP_STATE,
-    PRODUCE,
-    READ_SHARE_GROUP_STATE,
-    READ_SHARE_GROUP_STATE_SUMMARY,
-    RENEW_DELEGATION_TOKEN,
-    SHARE_ACKNOWLEDGE,
-    SHARE_FETCH,
-    SHARE_GROUP_DESCRIBE,
-    SHARE_GROUP_HEARTBEAT,
-    UNREGISTER_BROKER,
-    WRITE_SHARE_GROUP_STATE,
-)
+from raylog.protocol.registry import APIS, FETCH, PRODUCE
 from raylog.protocol.schema import LATEST, Wire
+from tests.protocol.messages import UNKNOWN_TO_KAFKA_PYTHON
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 OURS_NOT_KAFKAS = {  # the two messages made by hand call some things by shorter names
@@ -68,30 +46,6 @@ def range_of(text: str, lowest: int, highest: int) -> tuple[int, int] | None:
     return (low, high) if low <= high else None
 
 
-UNKNOWN_TO_KAFKA_PYTHON = frozenset(
-    {
-        CONSUMER_GROUP_HEARTBEAT,
-        CONSUMER_GROUP_DESCRIBE,
-        CREATE_DELEGATION_TOKEN,
-        RENEW_DELEGATION_TOKEN,
-        EXPIRE_DELEGATION_TOKEN,
-        DESCRIBE_DELEGATION_TOKEN,
-        UNREGISTER_BROKER,
-        SHARE_GROUP_HEARTBEAT,
-        SHARE_GROUP_DESCRIBE,
-        SHARE_FETCH,
-        SHARE_ACKNOWLEDGE,
-        INITIALIZE_SHARE_GROUP_STATE,
-        READ_SHARE_GROUP_STATE,
-        WRITE_SHARE_GROUP_STATE,
-        ALTER_SHARE_GROUP_OFFSETS,
-        DELETE_SHARE_GROUP_OFFSETS,
-        DESCRIBE_SHARE_GROUP_OFFSETS,
-        DELETE_SHARE_GROUP_STATE,
-        READ_SHARE_GROUP_STATE_SUMMARY,
-    }
-)
-"""It has no schema of them: kio alone says what they are, in test_against_kio.py."""
 MESSAGES = [
     (cls, spec.lowest, spec.highest)
     for spec in APIS

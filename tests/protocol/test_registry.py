@@ -64,6 +64,8 @@ def test_the_version_ranges_are_those_that_stock_clients_need() -> None:
         "DescribeProducers": (0, 0),
         "DescribeTransactions": (0, 0),
         "ListTransactions": (0, 2),
+        "GetTelemetrySubscriptions": (0, 0),
+        "PushTelemetry": (0, 0),
         "ListConfigResources": (0, 1),
         "UnregisterBroker": (0, 0),
         "ConsumerGroupHeartbeat": (0, 1),
