@@ -10,6 +10,7 @@ EXAMPLES: Final[Mapping[str, str]] = {
     "start": "raylog start --name shop --brokers 3 --data-dir /data/shop",
     "doctor": "raylog doctor --data-dir /data/shop --port 9092 --brokers 3",
     "status": "raylog status --name shop",
+    "console": "raylog console --bootstrap-server 127.0.0.1:9092",
     "topics create": "raylog topics create orders --partitions 3 --config retention.ms=86400000",
     "topics list": "raylog topics list --exclude-internal",
     "topics describe": "raylog topics describe orders",

@@ -18,9 +18,11 @@ from tests.cli.conftest import Cli
 from tests.support.cluster_thread import RunningCluster
 
 COMMANDS = dict(commands(make_parser()))
+UNTIL_INTERRUPTED = "runs until it is interrupted"
 WITHOUT_JSON = {
-    "start": "runs until it is interrupted",
-    "mirror start": "runs until it is interrupted",
+    "start": UNTIL_INTERRUPTED,
+    "console": UNTIL_INTERRUPTED,
+    "mirror start": UNTIL_INTERRUPTED,
     "dump-log": "has the format of kafka-dump-log",
     "completion": "is a script",
     "verifiable-producer": "prints JSON always",
@@ -117,7 +119,8 @@ def test_an_unreachable_cluster_is_one_line(
 @pytest.mark.usefixtures("files")
 def test_every_example_works_and_prints_json(cli: Cli, cluster: RunningCluster) -> None:
     wrong = []
-    for name in [*(each for each in OF_BROKERS if each not in LAST), *LAST]:
+    ending = [each for each in OF_BROKERS if WITHOUT_JSON.get(each) != UNTIL_INTERRUPTED and each not in LAST]
+    for name in [*ending, *LAST]:
         words = arguments(name)
         if "--json" not in words and name not in WITHOUT_JSON:
             words.append("--json")

@@ -1,0 +1,265 @@
+"""The console over HTTP: sessions, rights of whom has logged in, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+
+from raylog.client.admin.admin_client import AdminClient
+from raylog.client.client_config import ClientConfig, checked_properties
+from raylog.console.admission import HEADERS
+from raylog.console.routes import ROUTES, Route, is_change
+from raylog.console.server import ConsoleOptions
+from raylog.security.acl import AclBinding, Operation, PatternType, Permission, ResourceType
+from tests.support.cluster_thread import RunningCluster, cluster_thread
+from tests.support.console_thread import Browser, console_thread
+
+PASSWORD = 'it\'s "quoted" \\ \N{SNOWMAN}'
+JAAS = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+CONFIG = {
+    "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.sasl_plaintext.plain.sasl.jaas.config": "{} {};".format(
+        JAAS,
+        " ".join(
+            'user_{}="{}"'.format(user, PASSWORD.replace("\\", "\\\\").replace('"', '\\"'))
+            for user in ("admin", "alice", "nobody")
+        ),
+    ),
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS;User:admin",
+    "group.initial.rebalance.delay.ms": 0,
+}
+
+
+class Served(NamedTuple):
+    """Consoles of one broker: on its listener without a login, the same read-only, and with a login."""
+
+    running: RunningCluster
+    plain: str
+    read_only: str
+    with_login: str
+
+    def admin(self) -> AdminClient:
+        return AdminClient(bootstrap_servers=str(self.running.broker.endpoints["PLAINTEXT"]))
+
+    def browser(self) -> Browser:
+        browser = Browser(self.plain)
+        browser.open()
+        return browser
+
+    def logged_in(self, user: str) -> Browser:
+        browser = Browser(self.with_login)
+        answer = browser.log_in(user, PASSWORD)
+        assert answer.status == 200, answer
+        return browser
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with cluster_thread(CONFIG, tmp_path_factory.mktemp("console")) as running:
+        endpoints = running.broker.endpoints
+        plain = ClientConfig(str(endpoints["PLAINTEXT"]))
+        properties = checked_properties(
+            {
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "PLAIN",
+                "sasl.jaas.config": f'{JAAS} username="admin" password="is not used";',
+            }
+        )
+        secured = ClientConfig(str(endpoints["SASL_PLAINTEXT"]), properties)
+        with (
+            console_thread(ConsoleOptions(plain, title="shop")) as first,
+            console_thread(ConsoleOptions(plain, read_only=True)) as second,
+            console_thread(ConsoleOptions(secured)) as third,
+        ):
+            served = Served(running, first, second, third)
+            with served.admin() as admin:
+                admin.create_topics(["orders", "secrets"])
+                admin.create_acls(
+                    [
+                        AclBinding(
+                            ResourceType.TOPIC,
+                            "orders",
+                            PatternType.LITERAL,
+                            "User:alice",
+                            "*",
+                            operation,
+                            Permission.ALLOW,
+                        )
+                        for operation in (Operation.READ, Operation.WRITE)
+                    ]
+                )
+            yield served
+
+
+# --- who gets in
+
+
+def test_without_a_login_a_session_opens_by_itself(served: Served) -> None:
+    browser = Browser(served.plain)
+    answer = browser.get("/api/session")
+    assert answer.json["open"]
+    assert answer.json["title"] == "shop"
+    cookie = answer.headers["set-cookie"]
+    port = served.plain.rpartition(":")[2]
+    assert cookie.startswith(f"raylog-console-{port}=")
+    assert "; HttpOnly" in cookie
+    assert "; SameSite=strict" in cookie
+    assert browser.open()["csrf"] == answer.json["csrf"]  # the same session
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
+def test_nothing_is_served_without_a_session(served: Served, route: Route) -> None:
+    method, path, _ = route
+    for url in (served.plain, served.with_login):
+        assert Browser(url).send(method, path, None if method == "GET" else {}).status == 401
+
+
+@pytest.mark.parametrize(
+    "route", [each for each in ROUTES if is_change(each)], ids=lambda route: f"{route.method} {route.path}"
+)
+def test_no_change_is_served_without_the_csrf_token_or_by_a_read_only_console(served: Served, route: Route) -> None:
+    method, path, _ = route
+    browser = served.browser()
+    assert browser.send(method, path, {}, {"x-csrf-token": None}).status == 403
+    assert browser.send(method, path, {}, {"x-csrf-token": "x" * 43}).status == 403
+    assert browser.send(method, path, {}, {"origin": "http://evil.example"}).status == 403
+    assert browser.send(method, path, {}, {"content-type": "text/plain"}).status == 415
+    reader = Browser(served.read_only)
+    reader.open()
+    assert reader.send(method, path, {}).message == "this console is read-only"
+
+
+def test_a_wrong_password_is_refused(served: Served) -> None:
+    browser = Browser(served.with_login)
+    assert not browser.open()["open"]
+    answer = browser.log_in("alice", "wrong")
+    assert answer.status == 401
+    assert "set-cookie" not in answer.headers
+    assert browser.get("/api/topics").status == 401
+
+
+def test_each_identity_sees_and_does_what_its_acls_permit(served: Served) -> None:
+    names = {
+        user: [each["name"] for each in served.logged_in(user).get("/api/topics").json["items"]]
+        for user in ("admin", "alice", "nobody")
+    }
+    assert names == {"admin": ["orders", "secrets"], "alice": ["orders"], "nobody": []}
+    alice = served.logged_in("alice")
+    for answer in (
+        alice.post("/api/topics", name="new"),
+        alice.delete("/api/topic", name="orders"),
+        alice.post("/api/topic/configs", name="orders", configs={"retention.ms": "1"}),
+        alice.get("/api/topic?name=secrets"),
+    ):
+        assert answer.status == 403
+        assert "AUTHORIZATION_FAILED" in answer.json["error"]["code"]
+    overview = alice.get("/api/overview").json
+    assert overview["quorum"] is None
+    assert overview["brokers"][0]["size_bytes"] is None
+    assert alice.get("/api/topic?name=orders").json["page"]["items"][0]["end_offset"] == 0
+
+
+def test_a_session_ends_with_its_logout(served: Served) -> None:
+    browser = served.logged_in("alice")
+    cookie = browser.cookie
+    assert browser.post("/api/logout").status == 200
+    browser.cookie = cookie
+    assert browser.get("/api/topics").status == 401
+
+
+# --- what comes in
+
+
+@pytest.mark.parametrize("host", [None, "evil.example", "127.0.0.1.evil.example:80", ""])
+def test_other_names_of_this_address_are_refused(served: Served, host: str | None) -> None:
+    for path in ("/", "/app.js", "/api/session"):
+        answer = Browser(served.plain).send("GET", path, None, {"host": host or "."})
+        assert answer.status == 421
+        assert "set-cookie" not in answer.headers
+
+
+def test_every_answer_has_the_headers_that_protect_it(served: Served) -> None:
+    browser = served.browser()
+    for path in ("/", "/app.js", "/nothing", "/api/session", "/api/topics", "/api/topic?name=none", "/api/none"):
+        headers = browser.get(path).headers
+        assert {name: headers.get(name) for name in HEADERS} == HEADERS, path
+
+
+@pytest.mark.parametrize(
+    "path", ["/../server.py", "/%2e%2e/server.py", "/static/app.js", "/..%2fserver.py", "//etc/passwd", "/\u0000"]
+)
+def test_only_files_of_the_page_are_served(served: Served, path: str) -> None:
+    assert served.browser().get(path.replace("\u0000", "%00")).status == 404
+
+
+@pytest.mark.parametrize("body", [b"{", b"[]", b"3", b"\xff\xfe", b"[" * 100_000, b'{"a":' * 50_000, b""])
+def test_a_body_that_is_no_object_is_refused(served: Served, body: bytes) -> None:
+    answer = served.browser().send("POST", "/api/topics", body)
+    assert answer.status == 400
+    assert answer.message
+
+
+def test_a_body_that_is_too_long_is_refused(served: Served) -> None:
+    answer = served.browser().send("POST", "/api/topics", json.dumps({"name": "x" * (3 << 20)}).encode())
+    assert (answer.status, "the body has more than" in answer.message) == (400, True)
+
+
+# --- topics
+
+
+def test_the_life_of_a_topic(served: Served) -> None:
+    browser = served.browser()
+    made = browser.post("/api/topics", name="life", partitions="3", replicas="", configs={"retention.ms": "5000"})
+    assert made.status == 200, made
+    assert browser.post("/api/topics", name="life").json["error"]["code"] == "TOPIC_ALREADY_EXISTS"
+    assert browser.post("/api/topic/partitions", name="life", partitions=5).status == 200
+    described = browser.get("/api/topic?name=life&limit=2&start=4").json
+    assert (described["partitions"], described["page"]["total"]) == (5, 5)
+    assert [each["partition"] for each in described["page"]["items"]] == [4]
+    assert browser.post("/api/topic/configs", name="life", configs={"cleanup.policy": "compact"}).status == 200
+    own = {each["name"]: each["value"] for each in browser.get("/api/topic/configs?name=life").json if each["own"]}
+    assert own == {"retention.ms": "5000", "cleanup.policy": "compact"}
+    assert browser.post("/api/topic/configs", name="life", configs={"retention.ms": None}).status == 200
+    own = {each["name"]: each["value"] for each in browser.get("/api/topic/configs?name=life").json if each["own"]}
+    assert own == {"cleanup.policy": "compact"}
+    sizes = browser.get("/api/topics/sizes?names=life,none").json
+    assert sizes == {"life": {"records": 0, "size_bytes": 0, "replicas_size_bytes": 0}}
+    assert browser.delete("/api/topic", name="life").status == 200
+    assert "life" not in {each["name"] for each in browser.get("/api/topics").json["items"]}
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "status"),
+    [
+        ("/api/topics", {"name": "a/b"}, 400),
+        ("/api/topics", {"name": "x" * 250}, 400),
+        ("/api/topics", {"name": ".."}, 400),
+        ("/api/topics", {"name": "huge", "partitions": 10**18}, 400),
+        ("/api/topics", {"name": "huge", "replicas": 3}, 400),
+        ("/api/topics", {"name": "odd", "configs": {"no.such.key": "1"}}, 400),
+        ("/api/topic/partitions", {"name": "orders", "partitions": 1}, 400),
+        ("/api/topic/partitions", {"name": "none", "partitions": 3}, 404),
+        ("/api/topic/configs", {"name": "orders", "configs": {}}, 400),
+        ("/api/topic/configs", {"name": "orders", "configs": {"retention.ms": "soon"}}, 400),
+    ],
+)
+def test_refused_changes_of_topics(served: Served, path: str, fields: dict[str, object], status: int) -> None:
+    answer = served.browser().post(path, **fields)
+    assert answer.status == status, answer
+    assert answer.message
+
+
+def test_the_overview_counts_what_there_is(served: Served) -> None:
+    browser = served.browser()
+    found = browser.get("/api/overview").json
+    assert [each["id"] for each in found["brokers"]] == [0]
+    assert found["summary"]["offline"] == 0
+    assert found["summary"]["topics"] >= 2
+    assert found["quorum"]["leader"] == 1000
+    assert found["brokers"][0]["total_bytes"] > 0
+    assert browser.get("/api/throughput").json["next_ms"] >= 2_000
