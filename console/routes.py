@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 
-from raylog.console import overview, topics
+from raylog.console import messages, overview, topics
 from raylog.console.fields import Fields
 from raylog.console.visitor import Visitor
 
@@ -32,6 +32,9 @@ ROUTES: Final = (
     Route("POST", "/api/topic/partitions", topics.grow_topic),
     Route("GET", "/api/topic/configs", topics.describe_configs),
     Route("POST", "/api/topic/configs", topics.alter_configs),
+    Route("GET", "/api/messages", messages.browse),
+    Route("POST", "/api/messages", messages.produce),
+    Route("GET", "/api/message", messages.whole_record),
 )
 
 

@@ -24,6 +24,7 @@ from raylog.client.client_config import ClientConfig
 from raylog.console import logins
 from raylog.console.admission import BODY_BYTES_MAX, HEADERS, Refusal, change_refusal, host_refusal
 from raylog.console.answers import encoded, refused, status_of
+from raylog.console.avro_schema import is_installed
 from raylog.console.fields import Fields
 from raylog.console.routes import ROUTES, Route, is_change
 from raylog.console.sessions import Session, Sessions
@@ -39,7 +40,7 @@ LOGINS_MAX: Final = 4
 FAILED_LOGIN_SECONDS: Final = 1.0
 """How long a failed login takes longer, which bounds how many passwords can be tried."""
 CONNECTIONS_MAX: Final = 500
-REQUEST_HEAD_BYTES_MAX: Final = 32 << 10
+REQUEST_HEAD_BYTES_MAX: Final = 64 << 10
 TYPES: Final = {
     "html": "text/html; charset=utf-8",
     "css": "text/css; charset=utf-8",
@@ -170,6 +171,7 @@ class Console:
             "open": session is not None,
             "user": None if session is None else session.visitor.user,
             "csrf": None if session is None else session.csrf,
+            "avro": is_installed(),
         }
 
     async def _close(self, sessions: Collection[Session[Visitor]]) -> None:

@@ -20,6 +20,7 @@ export async function topics(view) {
       { title: "Replicas", kind: "number wide", order: "replicas", cell: (each) => count(each.replicas) },
       { title: "Records", kind: "number", cell: (each) => count(sizes[each.name]?.records) },
       { title: "Size", kind: "number", cell: (each) => bytes(sizes[each.name]?.size_bytes) },
+      { title: "", kind: "wide actions", cell: (each) => link("messages", { topic: each.name }, "messages") },
     ],
     loaded: async (answer, self) => {
       if (!answer.items.length) return;
@@ -61,7 +62,7 @@ export async function topic(view) {
     limit: 100,
     parameters: () => ({ name }),
     columns: [
-      { title: "Partition", kind: "id", cell: (each) => each.partition },
+      { title: "Partition", kind: "id", cell: (each) => link("messages", { topic: name, partition: each.partition }, each.partition) },
       { title: "Leader", cell: (each) => (each.leader === null ? badge("bad", "none") : [String(each.leader), !each.preferred && " ", !each.preferred && badge("warn", "not preferred")]) },
       { title: "Replicas", cell: replicas },
       { title: "First offset", kind: "number wide", cell: (each) => count(each.first_offset) },
@@ -83,6 +84,7 @@ export async function topic(view) {
   replace(view.root,
     h("div", { class: "top" }, h("h1", {}, name),
       h("div", { class: "buttons" },
+        h("a", { class: "button primary", href: to("messages", { topic: name }) }, "Messages"),
         ...changing(session,
           button("Add partitions", () => grow(name, list)),
           button("Delete", () => confirmByName(`Delete topic ${name}`, name, "All of its records are deleted, on all brokers.", "Delete", async () => {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -263,3 +264,89 @@ def test_the_overview_counts_what_there_is(served: Served) -> None:
     assert found["quorum"]["leader"] == 1000
     assert found["brokers"][0]["total_bytes"] > 0
     assert browser.get("/api/throughput").json["next_ms"] >= 2_000
+
+
+# --- messages
+
+
+HOSTILE = '<script>document.title="run"</script><img src=x onerror="document.title=1">'
+
+
+def test_messages_are_written_browsed_and_followed(served: Served) -> None:
+    browser = served.browser()
+    browser.post("/api/topics", name="notes", partitions=2)
+    written = [
+        browser.post("/api/messages", topic="notes", partition=number % 2, key=f"key-{number}", value=value, **more)
+        for number, (value, more) in enumerate(
+            [
+                ("plain", {}),
+                ('{"a":1}', {"headers": [{"name": "source", "value": "page"}]}),
+                (HOSTILE, {}),
+                ("", {"value_format": "null"}),
+                ("00ff", {"value_format": "hex"}),
+            ]
+        )
+    ]
+    assert [answer.json for answer in written] == [
+        {"partition": number % 2, "offset": number // 2} for number in range(5)
+    ]
+    found = browser.get("/api/messages?topic=notes").json
+    shown = {each["key"]["text"]: (each["value"]["format"], each["value"]["text"]) for each in found["records"]}
+    assert shown["key-0"] == ("text", "plain")
+    assert shown["key-1"] == ("json", '{\n  "a": 1\n}')
+    assert shown["key-2"] == ("text", HOSTILE)
+    assert shown["key-3"] == ("null", None)
+    assert shown["key-4"][0] == "hex"
+    assert found["positions"] == {"0": 3, "1": 2}
+    one = browser.get("/api/messages?topic=notes&from=earliest&key=key-1").json["records"]
+    assert [(each["offset"], each["headers"][0]["value"]["text"]) for each in one] == [(0, "page")]
+    at = browser.get("/api/messages?topic=notes&partition=0&from=offset&at=1&count=1").json
+    assert [each["key"]["text"] for each in at["records"]] == ["key-2"]
+    assert (at["positions"], at["complete"]) == ({"0": 2}, False)
+    onward = browser.get("/api/messages?topic=notes&partition=0&from=positions&positions=0:2&wait_ms=5000").json
+    assert [each["key"]["text"] for each in onward["records"]] == ["key-4"]
+    later = browser.get(f"/api/messages?topic=notes&from=time&at={found['records'][0]['timestamp_ms'] + 60_000}").json
+    assert (later["records"], later["complete"]) == ([], True)
+    whole = browser.get("/api/message?topic=notes&partition=1&offset=0").json
+    assert whole["value"]["text"] == '{\n  "a": 1\n}'
+
+
+def test_a_message_that_comes_later_is_followed(served: Served) -> None:
+    browser = served.browser()
+    browser.post("/api/topics", name="followed")
+    answers: list[object] = []
+    follow = "/api/messages?topic=followed&from=positions&positions=0:0&wait_ms=5000"
+    following = threading.Thread(target=lambda: answers.append(browser.get(follow).json["records"]))
+    following.start()
+    assert browser.post("/api/messages", topic="followed", value="late").status == 200
+    following.join()
+    assert [each["value"]["text"] for each in answers[0]] == ["late"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/api/messages?topic=none", 404),
+        ("/api/messages?topic=orders&partition=9", 404),
+        ("/api/messages?topic=orders&count=100000", 400),
+        ("/api/messages?topic=orders&value_format=xml", 400),
+        ("/api/messages?topic=orders&value_format=avro&schema={", 400),
+        ("/api/messages?topic=orders&wait_ms=86400000", 400),
+        ("/api/message?topic=orders&partition=0&offset=999999", 400),
+    ],
+)
+def test_refused_requests_for_messages(served: Served, path: str, status: int) -> None:
+    assert served.browser().get(path).status == status
+
+
+def test_messages_need_the_rights_to_read_and_write(served: Served) -> None:
+    alice, nobody = served.logged_in("alice"), served.logged_in("nobody")
+    assert alice.post("/api/messages", topic="orders", value="by alice").status == 200
+    assert "by alice" in str(alice.get("/api/messages?topic=orders").json)
+    for answer in (
+        nobody.get("/api/messages?topic=orders"),
+        nobody.get("/api/message?topic=orders&partition=0&offset=0"),
+        nobody.post("/api/messages", topic="orders", value="x"),
+        alice.get("/api/messages?topic=secrets"),
+    ):
+        assert (answer.status, answer.json["error"]["code"]) == (403, "TOPIC_AUTHORIZATION_FAILED")
