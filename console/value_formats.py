@@ -70,7 +70,7 @@ def shown(value: bytes | None, wanted: str, *, characters_max: int, avro: AvroDe
     text_form = None if wanted == HEX else _as_text(value, exact=wanted != TEXT, characters_max=characters_max)
     if text_form is not None:
         return _cut(TEXT, text_form, len(value), characters_max, problem)
-    lines = characters_max // len(_hex_line(bytes(_HEX_LINE), 0))
+    lines = characters_max // (len(_hex_line(bytes(_HEX_LINE), 0)) + 1)  # with its line break
     part = value[: max(1, lines) * _HEX_LINE]
     text = "\n".join(_hex_line(part[at : at + _HEX_LINE], at) for at in range(0, len(part), _HEX_LINE))
     return Shown(HEX, text, len(value), len(part) < len(value), problem)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -270,6 +270,13 @@ def test_the_overview_counts_what_there_is(served: Served) -> None:
 
 
 HOSTILE = '<script>document.title="run"</script><img src=x onerror="document.title=1">'
+NOTES: list[tuple[str, dict[str, Any]]] = [
+    ("plain", {}),
+    ('{"a":1}', {"headers": [{"name": "source", "value": "page"}]}),
+    (HOSTILE, {}),
+    ("", {"value_format": "null"}),
+    ("00ff", {"value_format": "hex"}),
+]
 
 
 def test_messages_are_written_browsed_and_followed(served: Served) -> None:
@@ -277,15 +284,7 @@ def test_messages_are_written_browsed_and_followed(served: Served) -> None:
     browser.post("/api/topics", name="notes", partitions=2)
     written = [
         browser.post("/api/messages", topic="notes", partition=number % 2, key=f"key-{number}", value=value, **more)
-        for number, (value, more) in enumerate(
-            [
-                ("plain", {}),
-                ('{"a":1}', {"headers": [{"name": "source", "value": "page"}]}),
-                (HOSTILE, {}),
-                ("", {"value_format": "null"}),
-                ("00ff", {"value_format": "hex"}),
-            ]
-        )
+        for number, (value, more) in enumerate(NOTES)
     ]
     assert [answer.json for answer in written] == [
         {"partition": number % 2, "offset": number // 2} for number in range(5)

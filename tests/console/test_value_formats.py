@@ -17,6 +17,7 @@ from raylog.console.value_formats import AUTO, AVRO, FORMATS, HEX, JSON, MSGPACK
 from raylog.core.errors import KafkaError
 
 CHARACTERS = 2_000
+EMPTY_RECORD = {"type": "record", "name": "r", "fields": [{"name": "n", "type": "null"}]}
 
 
 def text_of(value: bytes | None, wanted: str = AUTO, **options: Any) -> tuple[str, str | None]:
@@ -167,11 +168,7 @@ class TestAvro:
             ('{"type": "record"}', "is not a schema"),
             ('{"type": "array", "items": "null"}', "values that take no bytes"),
             ('{"type": "array", "items": {"type": "fixed", "name": "f", "size": 0}}', "values that take no bytes"),
-            (
-                '{"type": "array", "items": {"type": "record", "name": "r",'
-                ' "fields": [{"name": "n", "type": "null"}]}}',
-                "values that take no bytes",
-            ),
+            (json.dumps({"type": "array", "items": EMPTY_RECORD}), "values that take no bytes"),
             ("[" * 100 + "]" * 100, "is nested deeper"),
             ("[" * 100_000, "is not a schema"),
         ],
