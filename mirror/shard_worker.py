@@ -240,6 +240,7 @@ def _producer_config(flow: FlowConfig, settings: ShardSettings, flow_id: FlowId,
         "client.id": f"raylog-mirror-{flow.name}-{shard}",
         "buffer.memory": max(2 * settings.commit_bytes, BUFFER_BYTES_MIN),
         "delivery.timeout.ms": DELIVERY_TIMEOUT_MS,
+        "max.block.ms": DELIVERY_TIMEOUT_MS,
         "request.timeout.ms": REQUEST_TIMEOUT_MS,
         "linger.ms": 0,
     }

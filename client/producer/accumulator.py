@@ -39,6 +39,7 @@ class ProducerBatch:
         "parts",
         "producer_epoch",
         "producer_id",
+        "refusal",
         "size_bytes",
         "tp",
         "unknown",
@@ -69,6 +70,8 @@ class ProducerBatch:
         self.done = False
         self.delivered = False
         """The callbacks have been called."""
+        self.refusal: KafkaError | None = None
+        """Of the last attempt, if it is tried again."""
         self.error: KafkaError | None = None
         self.base_offset = -1
         self.append_time_ms = -1

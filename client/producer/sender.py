@@ -324,6 +324,7 @@ class Sender:
         else:
             batch.unknown = batch.unknown or code not in NOT_APPENDED
             if code.retriable and batch.attempts <= self._settings.retries:
+                batch.refusal = error
                 queue.put_back(batch)
                 queue.backoff_until_ms = now.monotonic_ms + self._backoff_ms(batch.attempts)
             else:
@@ -364,8 +365,8 @@ class Sender:
             expired = [batch for batch in queue.in_flight if batch.created_ms <= limit]
             expired += takewhile(lambda batch: batch.created_ms <= limit, queue.waiting)
             for batch in expired:
-                failure = self._network.metadata.failure
-                reason = "" if failure is None else f": {failure.message}"
+                failure = batch.refusal or self._network.metadata.failure
+                reason = "" if failure is None else f": {failure}"
                 what = f"{batch.tp}: not acknowledged within delivery.timeout.ms ({timeout_ms} ms)"
                 text = f"{what} after {batch.attempts} attempts{reason}"
                 self._complete(batch, KafkaError(ErrorCode.REQUEST_TIMED_OUT, text))
