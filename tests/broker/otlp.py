@@ -1,49 +1,48 @@
-"""Metrics as a client pushes them, made by OpenTelemetry's own classes."""
+"""Metrics as a client pushes them."""
 
 from __future__ import annotations
 
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
-from opentelemetry.proto.metrics.v1.metrics_pb2 import (
-    AGGREGATION_TEMPORALITY_CUMULATIVE,
-    Gauge,
-    Metric,
-    MetricsData,
-    NumberDataPoint,
-    ResourceMetrics,
-    ScopeMetrics,
-    Sum,
-)
-from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from typing import Any
+
+from raylog.broker.otlp_messages import message_class
+
+CUMULATIVE = 2
 
 
-def attributes(**values: str | int) -> list[KeyValue]:
+def attributes(**values: str | int) -> list[Any]:
     return [
-        KeyValue(key=key, value=AnyValue(int_value=value) if isinstance(value, int) else AnyValue(string_value=value))
+        message_class("KeyValue")(
+            key=key,
+            value=message_class("AnyValue")(int_value=value)
+            if isinstance(value, int)
+            else message_class("AnyValue")(string_value=value),
+        )
         for key, value in values.items()
     ]
 
 
-def gauge(name: str, value: float, **labels: str | int) -> Metric:
-    return Metric(
-        name=name, gauge=Gauge(data_points=[NumberDataPoint(as_double=value, attributes=attributes(**labels))])
-    )
-
-
-def total(name: str, value: int, *, monotonic: bool = True, **labels: str | int) -> Metric:
-    point = NumberDataPoint(as_int=value, attributes=attributes(**labels))
-    return Metric(
+def gauge(name: str, value: float, **labels: str | int) -> Any:
+    return message_class("Metric")(
         name=name,
-        sum=Sum(
-            data_points=[point], is_monotonic=monotonic, aggregation_temporality=AGGREGATION_TEMPORALITY_CUMULATIVE
+        gauge=message_class("Gauge")(
+            data_points=[message_class("NumberDataPoint")(as_double=value, attributes=attributes(**labels))]
         ),
     )
 
 
-def payload(*metrics: Metric, **of_client: str | int) -> bytes:
+def total(name: str, value: int, *, monotonic: bool = True, **labels: str | int) -> Any:
+    point = message_class("NumberDataPoint")(as_int=value, attributes=attributes(**labels))
+    return message_class("Metric")(
+        name=name,
+        sum=message_class("Sum")(data_points=[point], is_monotonic=monotonic, aggregation_temporality=CUMULATIVE),
+    )
+
+
+def payload(*metrics: Any, **of_client: str | int) -> bytes:
     """`of_client` are the attributes of the resource."""
-    resource = Resource(attributes=attributes(**of_client))
-    scope = ScopeMetrics(metrics=metrics)
-    encoded: bytes = MetricsData(
-        resource_metrics=[ResourceMetrics(resource=resource, scope_metrics=[scope])]
+    resource = message_class("Resource")(attributes=attributes(**of_client))
+    scope = message_class("ScopeMetrics")(metrics=metrics)
+    encoded: bytes = message_class("MetricsData")(
+        resource_metrics=[message_class("ResourceMetrics")(resource=resource, scope_metrics=[scope])]
     ).SerializeToString()
     return encoded
