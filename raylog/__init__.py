@@ -64,8 +64,12 @@ from raylog.client.producer.delivery import RecordMetadata
 from raylog.client.producer.interceptors import ProducerInterceptor
 from raylog.client.producer.partitioners import PriorityPartitioner
 from raylog.client.producer.producer import Producer
+from raylog.client.share.acquired import ShareRecord
+from raylog.client.share.async_share_consumer import AsyncShareConsumer
+from raylog.client.share.share_consumer import ShareConsumer
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
+from raylog.protocol.share import AcknowledgeType
 
 if TYPE_CHECKING:
     from raylog.actors.mirror import Mirror
@@ -77,11 +81,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AbortableError",
+    "AcknowledgeType",
     "AdminClient",
     "AdminError",
     "AsyncAdminClient",
     "AsyncConsumer",
     "AsyncProducer",
+    "AsyncShareConsumer",
     "AuthorizationError",
     "Cluster",
     "ConfigError",
@@ -113,6 +119,8 @@ __all__ = [
     "ProducerInterceptor",
     "Progress",
     "RecordMetadata",
+    "ShareConsumer",
+    "ShareRecord",
     "TopicDatasink",
     "TopicPartition",
     "TopicTable",

@@ -23,6 +23,7 @@ from raylog.config.cross_checks import RULES
 from raylog.config.group_resource import GROUP_KEYS
 from raylog.config.producer import PRODUCER_KEYS
 from raylog.config.server_properties import IGNORED
+from raylog.config.share_consumer import SHARE_CONSUMER_KEYS
 from raylog.config.table import BROKER_KEYS
 from raylog.config.topic import TOPIC_KEYS
 from raylog.core.config import Bounds, ConfigKey
@@ -98,6 +99,12 @@ Any other key is an error.
 Their settings are the client's keys, `isolation.level` among them, those that begin with `client.id` above, and these.
 
 {consumers}
+### `raylog.ShareConsumer` and `raylog.AsyncShareConsumer`
+
+Their settings are the client's keys without `isolation.level`, those that begin with `client.id` above, and these. What
+else concerns a share group is a configuration of the group.
+
+{share_consumers}
 ### `raylog.AdminClient` and `raylog.AsyncAdminClient`
 
 Their settings are the client's keys without `isolation.level`, those that begin with `client.id` above, and these.
@@ -155,6 +162,7 @@ def _configuration() -> str:
         ignored="\n".join(f"| `{name}` | {reason} |" for name, reason in IGNORED.items()),
         producers=_table((*NETWORK_KEYS, *PRODUCER_KEYS), marked=False),
         consumers=_table([key for key in CONSUMER_KEYS if key not in CLIENT_KEYS], marked=False),
+        share_consumers=_table(SHARE_CONSUMER_KEYS, marked=False),
         admins=_table(ADMIN_KEYS, marked=False),
     )
 

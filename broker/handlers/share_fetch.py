@@ -15,7 +15,7 @@ from raylog.broker.handlers.fetch import COLD_READS_MAX, RESPONSE_BYTES_MAX, Rea
 from raylog.broker.share.acknowledgements import Results, acknowledge, client_code
 from raylog.broker.share.member_requests import check_enabled, check_member, leader_of, node_endpoints
 from raylog.broker.share.sessions import INITIAL_EPOCH, SessionKey, ShareSession, TopicIdPartition
-from raylog.broker.share.share_partition import AcquireMode, Span
+from raylog.broker.share.share_partition import Span
 from raylog.broker.share.share_partitions import Acquirable
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import Offset, TopicPartition
@@ -31,6 +31,7 @@ from raylog.protocol.messages.share_fetch import (
 )
 from raylog.protocol.records.batch import split_batches
 from raylog.protocol.records.isolation import Aborted, AbortedBatches
+from raylog.protocol.share import AcquireMode
 from raylog.security.acl import Operation, Resource
 from raylog.sharecoord.records import SharePartitionKey
 from raylog.transport.node import Job, JobKind

@@ -7,9 +7,10 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from raylog.broker.share.share_partition import Acknowledgement, AcknowledgeType
+from raylog.broker.share.share_partition import Acknowledgement
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
+from raylog.protocol.share import AcknowledgeType
 from raylog.security.acl import Operation, Resource
 from raylog.sharecoord.records import SharePartitionKey
 

@@ -20,6 +20,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
+from raylog.protocol.share import AcknowledgeType, AcquireMode
 
 
 class RecordState(IntEnum):
@@ -29,26 +30,6 @@ class RecordState(IntEnum):
     ACQUIRED = 1
     ACKNOWLEDGED = 2
     ARCHIVED = 4
-
-
-class AcknowledgeType(IntEnum):
-    """What a member says of a record, with the numbers of the protocol."""
-
-    GAP = 0
-    """There is no record at this offset."""
-    ACCEPT = 1
-    RELEASE = 2
-    REJECT = 3
-    RENEW = 4
-    """Still being processed: the acquisition lock begins anew."""
-
-
-class AcquireMode(IntEnum):
-    """What the largest number of records of a ShareFetch means."""
-
-    BATCH_OPTIMIZED = 0
-    """The batch of the last record is acquired whole."""
-    RECORD_LIMIT = 1
 
 
 class StateBatch(NamedTuple):

@@ -12,7 +12,6 @@ import asyncio
 import inspect
 import random
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from raylog.client.chunks.references import ValueStore
@@ -27,6 +26,7 @@ from raylog.client.consumer.rebalance_callbacks import RebalanceCallback
 from raylog.client.consumer.records import Deserializer, Deserializers, arrow_batches
 from raylog.client.consumer.subscription import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from raylog.client.errors import ClientClosedError
+from raylog.client.faces import AsyncioFace
 from raylog.client.given_config import given_config
 from raylog.client.group_offsets import OffsetAndMetadata
 from raylog.client.local_broker import SLEEP_SECONDS_MAX
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 Found = TypeVar("Found")
 
 
-class AsyncConsumer(ConsumerCalls):
+class AsyncConsumer(AsyncioFace, ConsumerCalls):
     """Belongs to the loop in which it is made. An asynchronous context manager, which ends with `close()`.
 
     Its callbacks may be functions or coroutine functions.
@@ -60,13 +60,11 @@ class AsyncConsumer(ConsumerCalls):
         **settings: Any,
     ) -> None:
         """As `Consumer`. Raises ConfigError, and RuntimeError outside of a running loop."""
-        self._asyncio_loop = asyncio.get_running_loop()
+        super().__init__()
         given = given_config(CONSUMER_CONFIG, config, settings)
         deserializers = Deserializers(key_deserializer, value_deserializer)
         self._configure(given, random.Random(), deserializers, assignors, interceptors, value_store)
         self._files = LocalFiles(given.dialer.user, self._core.settings, enabled=mapped)
-        self._lock = nullcontext()
-        self._waiters: list[asyncio.Future[None]] = []
         self._loop = NetworkLoop(
             self._core.network, given.dialer, self._asyncio_loop, lock=self._lock, after_event=self._after_event
         )
@@ -236,14 +234,6 @@ class AsyncConsumer(ConsumerCalls):
 
     # --- waiting
 
-    def _poke(self) -> None:
-        self._loop.poke_threadsafe()
-
-    async def _event(self) -> None:
-        waiter = self._asyncio_loop.create_future()
-        self._waiters.append(waiter)
-        await waiter
-
     async def _event_or_news(self) -> None:
         """An event, or something new in a file."""
         if not self._files.partitions:
@@ -271,23 +261,6 @@ class AsyncConsumer(ConsumerCalls):
             for descriptor in descriptors:
                 self._asyncio_loop.remove_reader(descriptor)
             self._files.disarm(woken)
-
-    async def _until(self, done: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Whether it has become true in time; without a timeout, for something that has a deadline of its own."""
-        self._poke()
-        try:
-            async with asyncio.timeout(timeout):
-                while not done():
-                    await self._event()
-        except TimeoutError:
-            return False
-        return True
-
-    def _after_event(self) -> None:
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
 
     async def _look_up(
         self, timestamps: Mapping[TopicPartition, int], timeout: float | None

@@ -9,9 +9,7 @@ with raylog.Consumer(bootstrap_servers="127.0.0.1:9092", group_id="boarding") as
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -27,13 +25,13 @@ from raylog.client.consumer.offset_requests import OffsetCommit
 from raylog.client.consumer.rebalance_callbacks import RebalanceCallback
 from raylog.client.consumer.records import Deserializer, Deserializers, arrow_batches
 from raylog.client.consumer.subscription import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from raylog.client.errors import ClientClosedError, WakeupError
+from raylog.client.errors import ClientClosedError
+from raylog.client.faces import BlockingFace
 from raylog.client.given_config import given_config
 from raylog.client.group_offsets import OffsetAndMetadata
-from raylog.client.io_thread import shared_io_thread
 from raylog.client.network_loop import NetworkLoop
 from raylog.config.consumer import CONSUMER_CONFIG
-from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.errors import KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.transport.system_time import now
 
@@ -45,7 +43,7 @@ CLOSE_SECONDS = 30.0
 Found = TypeVar("Found")
 
 
-class Consumer(ConsumerCalls):
+class Consumer(BlockingFace, ConsumerCalls):
     """Open from `__init__` to `close`; a context manager. Only `wakeup` may be called by another thread meanwhile."""
 
     def __init__(
@@ -68,16 +66,10 @@ class Consumer(ConsumerCalls):
 
         Raises ConfigError.
         """
+        super().__init__("consumer")
         given = given_config(CONSUMER_CONFIG, config, settings)
         deserializers = Deserializers(key_deserializer, value_deserializer)
         self._configure(given, random.Random(), deserializers, assignors, interceptors, value_store)
-        self._thread = shared_io_thread()
-        self._lock = self._changed = threading.Condition()
-        """Held while the core is used; notified after each event while somebody waits."""
-        self._user = threading.RLock()
-        """Held by the thread that uses the consumer."""
-        self._waiting = False
-        self._woken = False
         self._files = LocalFiles(given.dialer.user, self._core.settings, enabled=mapped)
         self._commits: list[tuple[OffsetCommit, OnCommit]] = []
         """Those whose `on_commit` was not called yet."""
@@ -148,12 +140,6 @@ class Consumer(ConsumerCalls):
                         return []
             finally:
                 self._end_poll()
-
-    def wakeup(self) -> None:
-        """Have the current or the next call of poll() raise WakeupError. Any thread may call it."""
-        with self._changed:
-            self._woken = True
-            self._notify()
 
     # --- offsets
 
@@ -262,9 +248,7 @@ class Consumer(ConsumerCalls):
                     self._call_on_commit()
                     self._files.close()
                     self._unlocked(self._interceptors.close)
-            ended = threading.Event()
-            self._thread.loop.call_soon_threadsafe(self._end, ended)
-            ended.wait()
+            self._close_connections()
 
     def _leave(self, reason: str, timeout: float, *, leave_group: bool | None = None) -> None:
         core = self._core
@@ -281,67 +265,23 @@ class Consumer(ConsumerCalls):
             )
             self._wait_until(lambda: left is None or left.done)
 
-    def _end(self, ended: threading.Event) -> None:
-        self._loop.close()
-        ended.set()
-
     # --- waiting
-
-    @contextmanager
-    def _used(self) -> Iterator[None]:
-        if self._thread.is_current:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "a callback of a producer cannot wait for a consumer")
-        if not self._user.acquire(blocking=False):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "another thread is using this consumer")
-        try:
-            yield
-        finally:
-            self._user.release()
-
-    def _poke(self) -> None:
-        self._loop.poke_threadsafe()
 
     def _wait_for_event(self, deadline: float) -> bool:
         """Whether something has happened before the deadline."""
+        files = self._files
+        if not files.partitions:
+            return super()._wait_for_event(deadline)
         self._waiting = True
         try:
-            files = self._files
-            if not files.partitions:
-                return self._changed.wait(max(0.0, deadline - monotonic()))
             self._unlocked(lambda: files.wait(max(0.0, deadline - monotonic())))
             return monotonic() < deadline
         finally:
             self._waiting = False
 
-    def _unlocked(self, call: Callable[[], None]) -> None:
-        self._changed.release()
-        try:
-            call()
-        finally:
-            self._changed.acquire()
-
-    def _wait_until(self, done: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Whether it has become true in time; without a timeout, for something that has a deadline of its own."""
-        self._poke()
-        self._waiting = True
-        try:
-            return self._changed.wait_for(done, timeout)
-        finally:
-            self._waiting = False
-
-    def _after_event(self) -> None:
-        if self._waiting:
-            with self._changed:
-                self._notify()
-
     def _notify(self) -> None:
-        self._changed.notify_all()
+        super()._notify()
         self._files.wake()
-
-    def _raise_wakeup(self) -> None:
-        if self._woken:
-            self._woken = False
-            raise WakeupError
 
     def _look_up(
         self, timestamps: Mapping[TopicPartition, int], timeout: float | None

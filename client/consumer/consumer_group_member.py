@@ -20,12 +20,12 @@ from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
-from raylog.client.backoff import backoff_ms
 from raylog.client.consumer.coordinator_requests import CoordinatorRequest, CoordinatorRequests
 from raylog.client.consumer.rebalance_callbacks import CallbackKind, RebalanceCallback, RebalanceCallbacks
 from raylog.client.consumer.subscription import Subscription
-from raylog.client.coordinators import Coordinators, KeyType
+from raylog.client.coordinators import Coordinators
 from raylog.client.group_offsets import GroupMetadata
+from raylog.client.heartbeats import Heartbeats
 from raylog.client.network_client import NetworkClient
 from raylog.config.consumer import ConsumerSettings
 from raylog.core.clock import Now
@@ -43,8 +43,6 @@ LEFT_FOR_A_WHILE: Final = -2
 """A static member that leaves so is expected back."""
 NO_EPOCH: Final = -1
 REGEX_SINCE: Final = 1
-FIRST_INTERVAL_MS: Final = 1000
-"""Time between heartbeats before the coordinator has said its own."""
 FENCED: Final = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)
 PASSING: Final = (ErrorCode.TOPIC_AUTHORIZATION_FAILED,)
 """Errors that poll() raises, while heartbeats go on: the user may change the subscription, or get the permission."""
@@ -90,7 +88,6 @@ class ConsumerGroupMember:
         self.fenced: KafkaError | None = None
         """Why this member can never join again."""
         self._network = network
-        self._coordinators = coordinators
         self._requests = requests
         self._subscription = subscription
         self._settings = settings
@@ -106,13 +103,7 @@ class ConsumerGroupMember:
         """The number of the metadata response after which the names of assigned topics were asked for."""
         self._said: Said | None = None
         """What the coordinator has confirmed to know; None if it may not know it, so that everything is said again."""
-        self._asked: object | None = None
-        """The heartbeat in flight."""
-        self._interval_ms = FIRST_INTERVAL_MS
-        self._beat_due_ms = 0
-        self._due_ms = 0
-        """The pause after an error."""
-        self._attempts = 0
+        self._heartbeats = Heartbeats(network, coordinators, settings.group_id)
         self._ran_ms = 0
 
     @property
@@ -192,11 +183,11 @@ class ConsumerGroupMember:
         if not self._subscription.by_group or self.fenced is not None:
             return None
         due = []
-        if self.step is not Step.OUT and self._asked is None:
-            due.append(max(self._beat_due_ms, self._due_ms))
+        if self.step is not Step.OUT:
+            due.append(self._heartbeats.next_ms())
         if self.step is not Step.OUT and not self.polling and self.polled_ms is not None:
             due.append(self.polled_ms + self._settings.poll_ms_max)
-        return min((ms for ms in due if ms > self._ran_ms), default=None)
+        return min((ms for ms in due if ms is not None and ms > self._ran_ms), default=None)
 
     def _watch_poll(self, now: Now) -> None:
         if self.polling or self.step is Step.OUT or self.polled_ms is None:
@@ -263,42 +254,19 @@ class ConsumerGroupMember:
         return tuple(sorted(self._subscription.topics)), self._subscription.regex, owned
 
     def _heartbeat(self, now: Now) -> None:
-        if self.step in (Step.OUT, Step.LOSING) or self._asked is not None or now.monotonic_ms < self._due_ms:
+        if self.step in (Step.OUT, Step.LOSING) or (self.step is Step.JOINING and self._waits_for_topics()):
             return
         says = self._says()
-        if self.step is Step.JOINING and self._waits_for_topics():
-            return
-        if now.monotonic_ms < self._beat_due_ms and says == self._said:
+        if not self._heartbeats.is_due(now, news=says != self._said):
             return
         try:
-            node_id = self._coordinators.node_id(KeyType.GROUP, self._group_id)
+            self._heartbeats.send(self._request(says), partial(self._beaten, says), self._failed, now)
         except KafkaError as error:
             self._on_error(error)
-            return
-        if node_id is not None:
-            self._beat(node_id, says, now)
 
     def _waits_for_topics(self) -> bool:
         """Whether the topics that match a pattern are not known yet."""
         return self._subscription.pattern is not None and not self._network.metadata.updates
-
-    def _beat(self, node_id: int, says: Said, now: Now) -> None:
-        asked = self._asked = object()
-        self._beat_due_ms = now.monotonic_ms + self._interval_ms
-
-        def heeded(then: Callable[[Any, Now], None], response: Any, now: Now) -> None:
-            if self._asked is asked:
-                self._asked = None
-                then(response, now)
-
-        self._network.ask(
-            node_id,
-            self._request(says),
-            partial(heeded, partial(self._beaten, says)),
-            partial(heeded, self._failed),
-            now,
-            coordinator=True,
-        )
 
     def _request(self, says: Said) -> Callable[[VersionFor], Message]:
         """Everything, or what the coordinator does not know yet."""
@@ -343,12 +311,10 @@ class ConsumerGroupMember:
         if code is not ErrorCode.NONE:
             self._failed(KafkaError(code, f"group {self._group_id!r}: {response.error_message or code.sentence}"), now)
             return
-        self._attempts = 0
+        self._heartbeats.accepted(response.heartbeat_interval_ms, now)
         self._said = said
         if response.member_id:
             self._member_id = response.member_id
-        self._interval_ms = response.heartbeat_interval_ms or self._interval_ms
-        self._beat_due_ms = now.monotonic_ms + self._interval_ms
         self._epoch = response.member_epoch
         if response.assignment is not None:
             self._assigned = {topic.topic_id: tuple(topic.partitions) for topic in response.assignment.topic_partitions}
@@ -362,13 +328,7 @@ class ConsumerGroupMember:
         """A heartbeat was refused, or got no answer: the next one says everything."""
         code = error.code
         self._said = None
-        self._coordinators.refused(KeyType.GROUP, self._group_id, code)
-        self._attempts += 1
-        settings = self._network.settings
-        pause_ms = backoff_ms(
-            self._attempts, settings.retry_backoff_ms, settings.retry_backoff_ms_max, self._network.jitter
-        )
-        self._due_ms = now.monotonic_ms + pause_ms
+        self._heartbeats.refused(code, now)
         if code in FENCED or (code is ErrorCode.GROUP_ID_NOT_FOUND and self.is_member):
             log.warning("membership lost", extra={"group": self._group_id, "error": code.name})
             self._forget()
@@ -386,7 +346,7 @@ class ConsumerGroupMember:
         self._epoch = NO_EPOCH
         self._assigned = {}
         self._said = None
-        self._asked = None
+        self._heartbeats.drop()
 
 
 def _regex(regex: str | None, known: Said | None, *, everything: bool) -> str | None:

@@ -25,6 +25,7 @@ from raylog.client.coordinators import Coordinators
 from raylog.client.errors import LargeMessageDroppedError
 from raylog.client.group_offsets import GroupMetadata, OffsetAndMetadata
 from raylog.client.network_client import NetworkClient, Random
+from raylog.client.unknown_topics import UnknownTopics
 from raylog.config.consumer import ConsumerSettings
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
@@ -91,15 +92,14 @@ class ConsumerCore:
         self._services = (self.member, self._positions, self._fetcher, self._requests, self._coordinators)
         self.asked_topics: frozenset[str] = frozenset()
         """Those of which the user has asked for metadata, while it waits for them."""
-        self._unknown: dict[str, int | None] = {}
-        """Since when topics are said not to exist (monotonic); None once poll() has raised the error."""
+        self._unknown = UnknownTopics(self.network.metadata, settings.api_timeout_ms, self._failed)
         self.network.services.append(self)
 
     # --- as a service of the network
 
     def run(self, now: Now) -> None:
         self._want_topics()
-        self._watch_for_unknown_topics(now)
+        self._unknown.watch(self.subscription.topics | {tp.topic for tp in self.subscription.partitions}, now)
         for lookup in self._lookups:
             lookup.run(now)
         self._lookups = [lookup for lookup in self._lookups if not lookup.done]
@@ -394,19 +394,6 @@ class ConsumerCore:
         for lookup in self._lookups:
             wanted |= lookup.topics
         self.network.metadata.want_only(sorted(wanted))
-
-    def _watch_for_unknown_topics(self, now: Now) -> None:
-        """Tell of each once: a topic may be about to be created, or its creation not be known everywhere."""
-        wanted = self.subscription.topics | {tp.topic for tp in self.subscription.partitions}
-        for topic in wanted:
-            known = self.network.metadata.topic(topic)
-            if known is None or known.error_code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                self._unknown.pop(topic, None)
-                continue
-            since_ms = self._unknown.setdefault(topic, now.monotonic_ms)
-            if since_ms is not None and now.monotonic_ms >= since_ms + self.settings.api_timeout_ms:
-                self._unknown[topic] = None
-                self._failed(KafkaError(known.error_code, f"topic {topic!r} does not exist"))
 
     def _commit(
         self,

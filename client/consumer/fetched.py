@@ -88,6 +88,12 @@ class FetchedBatches:
             taken += more
         return taken
 
+    def skip_batch(self) -> None:
+        """Pass over the next batch, after `take` has raised MalformedBatch for it."""
+        header = parse_header(self.records, self._at)
+        self._at += header.size_bytes
+        self._position = max(header.next_offset, self._start)
+
     def _decode_next(self) -> None:
         header = parse_header(self.records, self._at)
         if self.check_crcs and not crc_is_valid(self.records, self._at, header):

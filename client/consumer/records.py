@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from raylog.client.chunks.dereferencing import lead_back
 from raylog.client.consumer.fetched import ConsumerRecord, FetchedBatches
 from raylog.client.errors import SerializationError
 from raylog.client.serialization import SerializationContext
+from raylog.client.share.acquired import ShareRecord
 from raylog.core.ids import TopicPartition
 from raylog.protocol.records.batch import OFFSET_END, MalformedBatch
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+Record = TypeVar("Record", ConsumerRecord, ShareRecord)
+_PASS_OVER: Final = "seek({tp}, {next_offset}) passes over it"
 Deserializer = Callable[[bytes, Any], Any]
 """Makes a key or value from its bytes and a SerializationContext. It is not called for null."""
 
@@ -71,27 +74,29 @@ class Deserializers:
             return taken
         made: list[ConsumerRecord] = []
         try:
-            made.extend(self._deserialized(record) for record in taken)
+            made.extend(self.record(record, _PASS_OVER) for record in taken)
         except SerializationError:
             lead_back(taken[len(made) :], seek)
             if not made:
                 raise
         return made
 
-    def _deserialized(self, record: ConsumerRecord) -> ConsumerRecord:
+    def record(self, record: Record, remedy: str) -> Record:
+        """Raises SerializationError, with the remedy for this place, if the record cannot be deserialized."""
         key, value = record.key, record.value
         if self.key is not None and key is not None:
-            key = _made("key", record, key, self.key)
+            key = _made("key", record, key, self.key, remedy)
         if self.value is not None and value is not None:
-            value = _made("value", record, value, self.value)
+            value = _made("value", record, value, self.value, remedy)
         return record._replace(key=key, value=value)
 
 
-def _made(field: str, record: ConsumerRecord, data: bytes, deserializer: Deserializer) -> Any:
+def _made(field: str, record: Any, data: bytes, deserializer: Deserializer, remedy: str) -> Any:
     """Raises SerializationError."""
     try:
         return deserializer(data, SerializationContext(record.topic, field, record.headers))
     except Exception as error:  # whatever a deserializer of the user raises is its answer for this record
         tp = TopicPartition(record.topic, record.partition)
         text = f"the {field} of {tp}, offset {record.offset}, cannot be deserialized: {error!r}"
-        raise SerializationError(f"{text}; seek({tp}, {record.offset + 1}) passes over it") from error
+        remedy = remedy.format(tp=tp, offset=record.offset, next_offset=record.offset + 1)
+        raise SerializationError(f"{text}; {remedy}") from error

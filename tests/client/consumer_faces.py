@@ -8,16 +8,20 @@ from typing import Any
 
 from raylog.client.consumer.async_consumer import AsyncConsumer
 from raylog.client.consumer.consumer import Consumer
+from raylog.client.share.async_share_consumer import AsyncShareConsumer
+from raylog.client.share.share_consumer import ShareConsumer
 
 
 class AsyncFace:
     """Each call runs the loop until it is done."""
 
+    consumer_class: Any = AsyncConsumer
+
     def __init__(self, **settings: Any) -> None:
         self._runner = asyncio.Runner()
 
-        async def made() -> AsyncConsumer:
-            return AsyncConsumer(**settings)
+        async def made() -> Any:
+            return self.consumer_class(**settings)
 
         self.consumer = self._runner.run(made())
         self._closed = False
@@ -36,4 +40,11 @@ class AsyncFace:
             self._runner.close()
 
 
+class AsyncShareFace(AsyncFace):
+    """The same of a share consumer."""
+
+    consumer_class = AsyncShareConsumer
+
+
 FACES = (Consumer, AsyncFace)
+SHARE_FACES = (ShareConsumer, AsyncShareFace)

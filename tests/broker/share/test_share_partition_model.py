@@ -18,8 +18,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from raylog.broker.share.share_partition import (
     Acknowledgement,
-    AcknowledgeType,
-    AcquireMode,
     Decided,
     RecordState,
     ShareLimits,
@@ -28,6 +26,7 @@ from raylog.broker.share.share_partition import (
     StateBatch,
 )
 from raylog.core.errors import ErrorCode, KafkaError
+from raylog.protocol.share import AcknowledgeType, AcquireMode
 from raylog.sharecoord.records import SharePartitionKey
 from raylog.sharecoord.records import StateBatch as StoredBatch
 from raylog.sharecoord.states import ShareStates, Write

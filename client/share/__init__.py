@@ -1,0 +1,1 @@
+"""A member of a share group (KIP-932): raylog.ShareConsumer."""
