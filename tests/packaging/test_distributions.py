@@ -1,0 +1,95 @@
+"""The wheel and the source distribution install in an empty environment, work there, and have types, on each Python."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tests.support.environment import without_ray
+
+pytestmark = pytest.mark.packaging
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = Path(__file__).with_name("program.py")
+PYTHONS = ("3.11", "3.12", "3.13")
+COMPILED = ("_compaction", "_decoding", "_encoding", "_record_scan")
+"""What a compiler makes of the sources in protocol/records."""
+
+
+def run(*command: str | Path, folder: Path, environment: Mapping[str, str] | None = None) -> str:
+    done = subprocess.run(
+        list(map(str, command)),
+        cwd=folder,
+        env={**without_ray(), **(environment or {})},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def uv(*arguments: str | Path, folder: Path, environment: Mapping[str, str] | None = None) -> str:
+    return run(Path(sys.executable).with_name("uv"), *arguments, folder=folder, environment=environment)
+
+
+PRINT_VERSION = "import sys; print(*sys.version_info[:2], sep='.', end='')"
+
+
+def interpreter(version: str) -> str:
+    """Its path, of those on PATH and of pyenv. The test is skipped where there is none."""
+    on_path = (shutil.which(name) for name in (f"python{version}", "python3", "python"))
+    of_pyenv = map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
+    for path in filter(None, (*on_path, *of_pyenv)):
+        if subprocess.run([path, "-c", PRINT_VERSION], capture_output=True, text=True, check=False).stdout == version:
+            return path
+    pytest.skip(f"there is no Python {version}")
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source distribution, made from what git knows of this checkout, and changes to it."""
+    clone, folder = tmp_path_factory.mktemp("clone"), tmp_path_factory.mktemp("source")
+    names = run("git", "ls-files", "-co", "--exclude-standard", folder=ROOT).split("\n")
+    for name in filter(None, names):
+        copy = clone / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / name).is_symlink():
+            copy.symlink_to(os.readlink(ROOT / name))
+        elif (ROOT / name).exists():
+            shutil.copy(ROOT / name, copy)
+    uv("build", "--quiet", "--sdist", "--out-dir", folder, clone, folder=clone)
+    (found,) = folder.glob("*.tar.gz")
+    return found
+
+
+@pytest.mark.parametrize("version", PYTHONS)
+def test_a_wheel_works_in_an_empty_environment(source: Path, tmp_path: Path, version: str) -> None:
+    python = interpreter(version)
+    uv("build", "--quiet", "--wheel", "--python", python, "--out-dir", tmp_path, source, folder=tmp_path)
+    (wheel,) = tmp_path.glob("*.whl")
+    uv("venv", "--quiet", "--python", python, "empty", folder=tmp_path)
+    empty = tmp_path / "empty"
+    uv("pip", "install", "--quiet", wheel, "mypy", folder=tmp_path, environment={"VIRTUAL_ENV": str(empty)})
+    program = Path(shutil.copy(PROGRAM, tmp_path))  # not where types would be found beside it
+    modules = [f"raylog.protocol.records.{name}" for name in COMPILED]
+    run(empty / "bin/python", "-c", f"import {', '.join(modules)}", folder=tmp_path)
+    help_text = run(empty / "bin/raylog", "--help", folder=tmp_path)
+    assert "topics" in help_text
+    with TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as short:  # for the sockets in it
+        own = {"RAY_TMPDIR": short, "PATH": f"{empty / 'bin'}:{os.environ['PATH']}"}
+        run(empty / "bin/python", program, folder=tmp_path, environment=own)
+    assert run(empty / "bin/mypy", "--strict", program, folder=tmp_path).startswith("Success")
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text(PROGRAM.read_text().replace(".result().offset", ".result().no_such_attribute"))
+    with pytest.raises(AssertionError, match='has no attribute "no_such_attribute"'):
+        run(empty / "bin/mypy", "--strict", wrong, folder=tmp_path)
