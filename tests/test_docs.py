@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+import raylog
+
 ROOT = Path(__file__).resolve().parent.parent
 NAMED_FILE = re.compile(r"(?<![\w./<>*{}-])((?:[\w.-]+/)*[\w-]+\.(?:py|md)|script/[a-z][\w-]*)\b")
 """A module, a document or a script. `broker/handlers/<api>.py` stands for many and is not looked for."""
@@ -82,11 +84,17 @@ def test_every_link_of_the_readme_exists() -> None:
     assert broken == []
 
 
+def test_the_api_page_names_all_that_the_package_offers() -> None:
+    named = re.findall(r"^::: raylog\.(\w+)$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE)
+    assert sorted(named) == sorted(raylog.__all__)
+
+
 def test_the_site_has_every_page_and_no_broken_link(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
     result = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "configuration.html").exists()
+    assert 'id="raylog.Producer.send"' in (tmp_path / "api.html").read_text(), "made from the docstrings"
 
 
 def test_every_file_that_a_text_names_exists() -> None:
