@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from raylog.client.admin.cluster import LogDirDescription
+from raylog.client.admin.partitions import PartitionReassignment
 from raylog.client.admin.topics import PartitionDescription, TopicDescription
 from raylog.core.ids import TopicPartition
 
@@ -104,6 +105,37 @@ def leader_sizes(
             if size is not None:
                 found[tp] = size
     return found
+
+
+def reassignment_row(
+    tp: TopicPartition,
+    moving: PartitionReassignment,
+    topic: TopicDescription | None,
+    sizes: Mapping[int, int],
+) -> dict[str, Any]:
+    """`progress` is the share of the leader's log that each new replica has; None where a size is not known."""
+    described = (
+        None if topic is None else next((each for each in topic.partitions if each.partition == tp.partition), None)
+    )
+    leader_size = sizes.get(-1 if described is None or described.leader is None else described.leader)
+    progress: dict[str, float | None] = {}
+    for broker in moving.adding_replicas:
+        size = sizes.get(broker)
+        if described is not None and broker in described.isr:
+            progress[str(broker)] = 1.0
+        elif size is None or leader_size is None:
+            progress[str(broker)] = None
+        else:
+            progress[str(broker)] = min(1.0, size / leader_size) if leader_size else 0.0
+    return {
+        "topic": tp.topic,
+        "partition": tp.partition,
+        "replicas": list(moving.replicas),
+        "adding": list(moving.adding_replicas),
+        "removing": list(moving.removing_replicas),
+        "progress": progress,
+        "size_bytes": leader_size,
+    }
 
 
 def led(topics: Iterable[TopicDescription]) -> list[TopicPartition]:

@@ -41,6 +41,7 @@ class View {
     if (error.name === "AbortError" || this.left) return;
     this.banner.hidden = false;
     replace(this.banner, error.message);
+    for (const each of this.root.querySelectorAll(".loading")) each.remove();
   }
 
   /** Run `work` now and again, as long as the page is shown; it may return how long to wait, in ms. */

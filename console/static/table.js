@@ -22,7 +22,7 @@ export class PagedTable {
       start: Number(view.params.get("start") ?? 0),
     };
     this.input = h("input", { type: "search", placeholder: filter, value: this.state.filter, "aria-label": filter, input: () => this.filterSoon() });
-    this.body = h("div", { class: "list" }, h("p", { class: "quiet" }, "loading…"));
+    this.body = h("div", { class: "list" }, h("p", { class: "quiet loading" }, "loading…"));
     this.pager = h("div", { class: "pager" });
     this.root = h("div", {}, this.body, this.pager);
     this.asked = 0;

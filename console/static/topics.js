@@ -80,7 +80,7 @@ export async function topic(view) {
     this.answer = answer.page;
     this.show();
   };
-  const configs = h("div", {}, h("p", { class: "quiet" }, "loading…"));
+  const configs = h("div", {}, h("p", { class: "quiet loading" }, "loading…"));
   replace(view.root,
     h("div", { class: "top" }, h("h1", {}, name),
       h("div", { class: "buttons" },

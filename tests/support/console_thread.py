@@ -43,10 +43,10 @@ class Browser:
     def get(self, path: str) -> Answer:
         return self.send("GET", path)
 
-    def post(self, path: str, **fields: Any) -> Answer:
+    def post(self, path: str, /, **fields: Any) -> Answer:
         return self.send("POST", path, fields)
 
-    def delete(self, path: str, **fields: Any) -> Answer:
+    def delete(self, path: str, /, **fields: Any) -> Answer:
         return self.send("DELETE", path, fields)
 
     def send(self, method: str, path: str, body: Any = None, headers: Mapping[str, str | None] | None = None) -> Answer:
