@@ -20,13 +20,18 @@ from typing import Any, Final, Self
 import ray
 
 from raylog.client.backoff import backoff_ms
+from raylog.config.metrics import MetricsAddress
+from raylog.config.metrics import metrics_address as parse_metrics_address
 from raylog.core.errors import ConfigError, KafkaError
 from raylog.core.logs import log_to_stderr
 from raylog.mirror.config import FlowConfig, MirrorConfig, mirror_config
 from raylog.mirror.flow_checks import check_built
-from raylog.mirror.flow_worker import FlowStatus, FlowWorker
+from raylog.mirror.flow_status import FlowStatus
+from raylog.mirror.flow_worker import FlowWorker
+from raylog.mirror.metrics import scrape
 from raylog.mirror.policies import Rename
 from raylog.mirror.shard import ShardSettings
+from raylog.transport.metrics_endpoint import MetricsEndpoint
 
 log = logging.getLogger("raylog.actors")
 NAMESPACE: Final = "raylog-mirrors"
@@ -48,6 +53,8 @@ class ActorStatus:
     restarts: int
     pid: int
     """0 while it is starting."""
+    metrics: str
+    """host:port of its metrics; empty if they are not shown."""
     flows: tuple[FlowStatus, ...]
 
 
@@ -55,8 +62,18 @@ class ActorStatus:
 class MirrorMakerActor:
     """A share of each flow. The one with number 0 has the control of the flows, too."""
 
-    def __init__(self, flows: Sequence[FlowConfig], commit_interval_ms: int, number: int, count: int) -> None:
+    def __init__(
+        self,
+        flows: Sequence[FlowConfig],
+        commit_interval_ms: int,
+        metrics: MetricsAddress | None,
+        number: int,
+        count: int,
+    ) -> None:
         log_to_stderr()
+        self._number = number
+        self._metrics_address = metrics
+        self._metrics = MetricsEndpoint(lambda: scrape(number, self._shown()), lambda: True)
         self._workers = [
             FlowWorker(
                 flow,
@@ -69,15 +86,24 @@ class MirrorMakerActor:
 
     async def run(self) -> None:
         """Returns after `stop`."""
-        await asyncio.gather(*(worker.run() for worker in self._workers))
+        if self._metrics_address is not None:
+            await self._metrics.open(self._metrics_address, self._number)
+        try:
+            await asyncio.gather(*(worker.run() for worker in self._workers))
+        finally:
+            self._metrics.close()
 
     async def use_share(self, number: int, count: int) -> None:
         """Returns when the shards that go to others have ended."""
         await asyncio.gather(*(worker.use_share(number, count) for worker in self._workers))
 
-    async def status(self) -> tuple[int, tuple[FlowStatus, ...]]:
-        """Its process, and what it does."""
-        return os.getpid(), tuple(worker.status() for worker in self._workers)
+    async def status(self) -> tuple[int, str, tuple[FlowStatus, ...]]:
+        """Its process, where its metrics are, and what it does."""
+        bound = self._metrics.bound
+        return os.getpid(), "" if bound is None else str(bound), self._shown()
+
+    def _shown(self) -> tuple[FlowStatus, ...]:
+        return tuple(worker.status() for worker in self._workers)
 
     async def stop(self) -> None:
         for worker in self._workers:
@@ -88,9 +114,12 @@ class MirrorMakerActor:
 class MirrorActor:
     """Starts with its creation."""
 
-    def __init__(self, flows: Sequence[FlowConfig], commit_interval_ms: int, count: int) -> None:
+    def __init__(
+        self, flows: Sequence[FlowConfig], commit_interval_ms: int, metrics: MetricsAddress | None, count: int
+    ) -> None:
         log_to_stderr()
         self._flows = flows
+        self._metrics = metrics
         self._commit_interval_ms = commit_interval_ms
         self._count = 0
         self._stopping = False
@@ -132,7 +161,9 @@ class MirrorActor:
         made: Any = MirrorMakerActor
         deaths = 0
         while not self._stopping and number < self._count:
-            actor = self._actors[number] = made.remote(self._flows, self._commit_interval_ms, number, self._count)
+            actor = self._actors[number] = made.remote(
+                self._flows, self._commit_interval_ms, self._metrics, number, self._count
+            )
             try:
                 await actor.run.remote()
                 continue
@@ -160,9 +191,8 @@ class MirrorActor:
         if actor is not None:
             with suppress(ray.exceptions.RayError, TimeoutError):
                 async with asyncio.timeout(STATUS_SECONDS):
-                    pid, flows = await actor.status.remote()
-                    return ActorStatus(number, "running", restarts, pid, flows)
-        return ActorStatus(number, "starting", restarts, 0, ())
+                    return ActorStatus(number, "running", restarts, *await actor.status.remote())
+        return ActorStatus(number, "starting", restarts, 0, "", ())
 
 
 class Mirror:
@@ -196,10 +226,16 @@ class Mirror:
 
 
 def start_mirror(
-    config: MirrorConfig, *, name: str = "mirror", actors: int | None = None, commit_interval_ms: int = 1_000
+    config: MirrorConfig,
+    *,
+    name: str = "mirror",
+    actors: int | None = None,
+    commit_interval_ms: int = 1_000,
+    metrics_address: str = "",
 ) -> Mirror:
     """Run the flows of mm2.properties; the actors are as many as the greatest tasks.max says, or `actors`.
 
+    `metrics_address` is where they show their metrics, as the key raylog.metrics.address of brokers.
     Raises ConfigError if there is no flow, a mirror of this name is running, or this process is not connected to Ray.
     """
     if not config.flows:
@@ -209,12 +245,13 @@ def start_mirror(
     _check_actors(count)
     if commit_interval_ms < 1:
         raise ConfigError(f"commit_interval_ms={commit_interval_ms}: must be at least 1")
+    shown_at = parse_metrics_address(metrics_address)
     _check_connected()
     if not name or len(name) > 200:
         raise ConfigError(f"name={name[:50]!r}: must have 1 to 200 characters")
     made: Any = MirrorActor
     try:
-        actor = made.options(name=name, namespace=NAMESPACE).remote(config.pairs, commit_interval_ms, count)
+        actor = made.options(name=name, namespace=NAMESPACE).remote(config.pairs, commit_interval_ms, shown_at, count)
         _get(actor.status.remote())
     except ValueError as error:
         raise ConfigError(f"name={name!r}: a mirror of this name is running; give another name, or stop it") from error
@@ -247,6 +284,7 @@ def mirror(
     actors: int | None = None,
     name: str = "mirror",
     commit_interval_ms: int = 1_000,
+    metrics_address: str = "",
     **keys: Any,
 ) -> Mirror:
     """Copy topics from one cluster to another by MirrorMaker actors, until the mirror is stopped or this process ends.
@@ -254,7 +292,8 @@ def mirror(
     `source` and `target` are bootstrap.servers, or properties of Kafka's clients; `topics` are names or regular
     expressions. A copy is called `<source_alias>.<topic>`, or what `rename` makes of the alias and the name. `keys` are
     those of mm2.properties with underscores, such as replication_policy_class. Topics are created with the replication
-    factor that is the brokers' default, unless it is among the keys. Raises ConfigError.
+    factor that is the brokers' default, unless it is among the keys. `metrics_address` is host:port, or host:first-last
+    for several actors on one host, at which they show their metrics to Prometheus. Raises ConfigError.
     """
     entries = {
         "clusters": f"{source_alias},{target_alias}",
@@ -272,7 +311,9 @@ def mirror(
     unknown = [str(note) for note in config.notes if note.key in set(map(_key, keys))]
     if unknown:
         raise ConfigError("; ".join(unknown))
-    return start_mirror(config, name=name, actors=actors, commit_interval_ms=commit_interval_ms)
+    return start_mirror(
+        config, name=name, actors=actors, commit_interval_ms=commit_interval_ms, metrics_address=metrics_address
+    )
 
 
 def _key(name: str) -> str:

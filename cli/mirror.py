@@ -5,10 +5,11 @@ what it has copied. It runs its actors in the Ray at --address, or in a local on
 status` finds it by its name. With --json it prints one object:
 
     {"name": "mirror", "actors": [{"number": 0, "state": "running", "restarts": 0, "pid": 4711,
+     "metrics": "127.0.0.1:9420",
      "flows": [{"flow": "A->B", "shards": [0, 1], "errors": [],
      "partitions": [{"topic": "orders", "partition": 0, "target_topic": "A.orders", "shard": 1, "state": "running",
      "next_offset": 120, "lag": 0, "records": 120, "size_bytes": 9000, "records_per_sec": 4.0, "bytes_per_sec": 300.0,
-     "last_record_age_ms": 500, "lost": 0, "error": null, "attempts": 0}],
+     "last_record_age_ms": 500, "replication_latency_ms": 40, "lost": 0, "error": null, "attempts": 0}],
      "control": [{"task": "topics", "runs": 3, "last_success_ms": 1700000000000, "error": null, "problems": []}]}]}]}
 
 `raylog mirror failover` and `failback` need no running mirror and no Ray. With --json they print one object:
@@ -62,6 +63,12 @@ def add_to(subparsers: Subparsers) -> None:
     start.add_argument(
         "--actors", type=whole_number(1), metavar="K", help="number of MirrorMaker actors (default: tasks.max)"
     )
+    start.add_argument(
+        "--metrics",
+        metavar="HOST:PORT[-PORT]",
+        default="",
+        help="where each actor shows its metrics to Prometheus, as raylog.metrics.address (default: nowhere)",
+    )
     start.set_defaults(run=_start)
 
     status = actions.add_parser("status", help="show how far each partition is, and what is wrong")
@@ -98,7 +105,7 @@ def _start(options: argparse.Namespace) -> None:
         from raylog.actors.mirror import ray_address, start_mirror
 
         signal.signal(signal.SIGTERM, _interrupt)  # Ray has set its own
-        with start_mirror(config, name=options.name, actors=options.actors):
+        with start_mirror(config, name=options.name, actors=options.actors, metrics_address=options.metrics):
             announcement.announce(ray_address(), auth_mode())
             flows = ", ".join(flow.name for flow in config.flows)
             print(f"raylog mirror {options.name} is running: {flows}", flush=True)
@@ -195,6 +202,7 @@ def table(actors: Sequence[ActorStatus]) -> str:
     ]
     lines = [columns(HEAD, sorted(rows)) if rows else "no partitions"]
     lines += [f"actor {actor.number} is {actor.state}" for actor in actors if actor.state != "running"]
+    lines += [f"actor {actor.number} shows its metrics at {actor.metrics}" for actor in actors if actor.metrics]
     flows = [flow for actor in actors for flow in actor.flows]
     lines += [f"{flow.flow}: {error}" for flow in flows for error in flow.errors]
     for flow in flows:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from raylog.core.config import ConfigKey, Configs, ConfigType, at_least
@@ -69,6 +69,11 @@ class MetricsSettings:
     """None if metrics are not shown."""
     telemetry_bytes_max: int
     """Of what a client pushes at once."""
+
+
+def metrics_address(text: str) -> MetricsAddress | None:
+    """As in raylog.metrics.address; None for an empty text. Raises ConfigError."""
+    return _parse(replace(RAYLOG_METRICS_ADDRESS, name="metrics_address").parse(text))
 
 
 def metrics_settings(configs: Configs) -> MetricsSettings:

@@ -5,31 +5,17 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from raylog.core.errors import KafkaError
 from raylog.mirror.config import FlowConfig
 from raylog.mirror.control import FlowControl
 from raylog.mirror.control_clients import ControlClients
+from raylog.mirror.flow_status import ControlStatus
 from raylog.transport.system_time import now
 
 log = logging.getLogger("raylog.mirror")
 RETRY_SECONDS: Final = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class ControlStatus:
-    """One task of the control of a flow, such as "topics" or "checkpoints"."""
-
-    task: str
-    runs: int
-    last_success_ms: int | None
-    """Wall clock."""
-    error: str | None
-    """Why the last run failed. It is tried again."""
-    problems: tuple[str, ...]
-    """What the last run left out, and why."""
 
 
 class ControlThread:

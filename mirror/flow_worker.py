@@ -16,7 +16,8 @@ from raylog.client.backoff import backoff_ms
 from raylog.client.errors import AdminError, FencedError
 from raylog.core.errors import KafkaError
 from raylog.mirror.config import FlowConfig
-from raylog.mirror.control_thread import ControlStatus, ControlThread
+from raylog.mirror.control_thread import ControlThread
+from raylog.mirror.flow_status import FlowStatus
 from raylog.mirror.offset_sync_writer import OffsetSyncWriter
 from raylog.mirror.plan import Plan, plan_shards
 from raylog.mirror.progress import FlowId
@@ -33,20 +34,6 @@ RESTART_MS: Final = 200
 RESTART_MS_MAX: Final = 30_000
 FENCED_MS: Final = 60_000
 """Another worker has the shard, and would be fenced. Should it end, this one goes on after this time."""
-
-
-@dataclass(frozen=True, slots=True)
-class FlowStatus:
-    """What a worker of a flow does."""
-
-    flow: str
-    shards: tuple[int, ...]
-    """Those that it copies."""
-    partitions: tuple[PartitionStatus, ...]
-    errors: tuple[str, ...]
-    """Why the topics of the flow are not known, a shard cannot be opened, or offset syncs are not written."""
-    control: tuple[ControlStatus, ...] = ()
-    """What the worker does besides copying, if it has the control of the flow."""
 
 
 @dataclass(slots=True, eq=False)

@@ -69,6 +69,8 @@ class PartitionStatus:
     """The mean of the last 30 seconds."""
     last_record_age_ms: int | None
     """Of the last record that was copied: the time since its timestamp."""
+    replication_latency_ms: int | None
+    """Of the last record that was copied: the time from its timestamp to its commit in the target."""
     lost: int
     """Offsets that the source had deleted before they were copied."""
     error: str | None
@@ -108,6 +110,7 @@ class PartitionCopy:
     records: int = 0
     size_bytes: int = 0
     last_timestamp_ms: int | None = None
+    latency_ms: int | None = None
     source_error: KafkaError | None = None
     recent: deque[tuple[int, int, int]] = field(default_factory=deque)
     """(time, records, bytes) of the last commits."""
@@ -356,6 +359,7 @@ class Shard:
                     sum(records for _, records, _ in copy.recent) / seconds,
                     sum(size for _, _, size in copy.recent) / seconds,
                     age,
+                    copy.latency_ms,
                     copy.lost,
                     error,
                     copy.attempts,
@@ -400,6 +404,7 @@ def _count(copy: PartitionCopy, acknowledged: int, now: Now) -> None:
         records += sent.record_count
         size_bytes += sent.size_bytes
         copy.last_timestamp_ms = sent.max_timestamp_ms
+        copy.latency_ms = max(0, now.wall_ms - sent.max_timestamp_ms)
     copy.waiting.clear()
     copy.records += records
     copy.size_bytes += size_bytes

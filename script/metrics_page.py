@@ -5,6 +5,7 @@ from __future__ import annotations
 from raylog.broker.metrics import BROKER_METRICS
 from raylog.controller.metrics import CONTROLLER_METRICS
 from raylog.core.metrics import AnyMetrics
+from raylog.mirror.metrics import MIRROR_METRICS
 from raylog.transport.node_metrics import NODE_METRICS
 from raylog.transport.server_metrics import SERVER_METRICS
 
@@ -34,6 +35,10 @@ Quantiles of request times are of all requests of the last one to two minutes, n
 Metrics of Kafka's that are missing belong to parts that raylog does not have: thread pools, queues between threads, the
 response queue and the time until a response is sent, which is passed to the socket by the event that makes it.
 
+The actors of a [mirror](mirror.md) show theirs at `--metrics` of `raylog mirror start`, or `metrics_address` of
+`raylog.mirror`; `raylog mirror status` says where. Of the names of MirrorMaker 2 `record_age_ms` and
+`checkpoint_latency_ms` are missing, and the averages and extremes, which Prometheus makes of the others.
+
 What local readers read from files is counted by these readers only: `bytesout` has what was sent to consumers.
 
 {tables}
@@ -47,6 +52,7 @@ def metrics_page() -> str:
         "Brokers and coordinators": BROKER_METRICS,
         "Controllers": CONTROLLER_METRICS,
         "The process of a node": SERVER_METRICS,
+        "MirrorMaker actors": MIRROR_METRICS,
     }
     return PAGE.format(tables="\n".join(f"## {title}\n\n{_table(metrics)}" for title, metrics in tables.items()))
 

@@ -15,8 +15,8 @@ from confluent_kafka import TopicPartition as Position
 from raylog.client.admin.admin_client import AdminClient
 from raylog.client.admin.topics import NewTopic
 from raylog.mirror.config import FlowConfig, mirror_config
-from raylog.mirror.control_thread import ControlStatus
-from raylog.mirror.flow_worker import FlowStatus, FlowWorker
+from raylog.mirror.flow_status import ControlStatus, FlowStatus
+from raylog.mirror.flow_worker import FlowWorker
 from raylog.mirror.shard import PartitionStatus, ShardSettings
 from tests.client.served import Target
 from tests.support.hang import HANG_SECONDS

@@ -15,7 +15,7 @@ import pytest
 from raylog.cli.mirror import table
 from raylog.client.admin.admin_client import AdminClient
 from raylog.mirror.config import FlowConfig
-from raylog.mirror.flow_worker import FlowStatus
+from raylog.mirror.flow_status import FlowStatus
 from raylog.security.acl import AclBinding, AclFilter, Operation, PatternType, Permission, ResourceType
 from tests.client.served import Target
 from tests.mirror.conftest import CONFIG
@@ -38,7 +38,7 @@ def west(troubled: RunningCluster) -> Target:
 
 def shown(status: FlowStatus) -> str:
     """By `raylog mirror status`."""
-    actor = SimpleNamespace(number=0, state="running", flows=[status])
+    actor = SimpleNamespace(number=0, state="running", metrics="", flows=[status])
     return table([cast("Any", actor)])
 
 

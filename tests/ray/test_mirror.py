@@ -6,6 +6,7 @@ import os
 import random
 import signal
 from collections.abc import Iterator
+from urllib.request import urlopen
 
 import pytest
 
@@ -39,7 +40,8 @@ def test_each_record_is_copied_once_while_actors_are_killed_added_and_removed(cl
     options = {"source_alias": "A", "target_alias": "B", "replication_factor": 1, "commit_interval_ms": 50}
     options |= {"groups": "readers", "sync_group_offsets_enabled": True, "heartbeats_replication_enabled": False}
     options |= {f"{task}_interval_seconds": 1 for task in ("refresh_groups", "sync_group_offsets", "emit_checkpoints")}
-    with raylog.mirror(source=target.plain, target=target.plain, topics="orders", actors=2, **options) as mirror:
+    options |= {"topics": "orders", "actors": 2, "metrics_address": "127.0.0.1:0"}
+    with raylog.mirror(source=target.plain, target=target.plain, **options) as mirror:
         for kill in range(KILLS):
             with raylog.Producer(bootstrap_servers=target.plain) as producer:
                 for number in range(RECORDS):
@@ -64,6 +66,8 @@ def test_each_record_is_copied_once_while_actors_are_killed_added_and_removed(cl
             admin.alter_consumer_group_offsets("readers", {("orders", number): end for number, end in wanted})
             until(lambda: sum(copied_offsets(admin)) >= KILLS * RECORDS, lambda: str(mirror.status()))
         assert "A->B  orders" in table(mirror.status())
+        shown = [urlopen(f"http://{actor.metrics}/metrics").read().decode() for actor in mirror.status()]
+        assert all('raylog_mirror_lag{source="A",target="B",topic="A.orders"' in each for each in shown)
         with pytest.raises(raylog.ConfigError, match="actors=0"):
             mirror.scale(0)
     for partition in range(PARTITIONS):
