@@ -116,6 +116,7 @@ class AsyncConsumer(AsyncioFace, ConsumerCalls):
         core = self._core
         deadline = self._asyncio_loop.time() + max(0.0, timeout)
         self._begin_poll()
+        poked = False
         try:
             while True:
                 await self._run_callbacks()  # as long as they take
@@ -123,8 +124,11 @@ class AsyncConsumer(AsyncioFace, ConsumerCalls):
                 if found := take():
                     return found
                 if read_files(core, self._files, now(), lambda call: call()):
+                    poked = False
                     continue
-                self._poke()
+                if not poked:  # every event runs the services, so that once is enough
+                    poked = True
+                    self._poke()
                 try:
                     async with asyncio.timeout_at(deadline):
                         await self._event_or_news()

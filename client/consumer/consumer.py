@@ -125,6 +125,7 @@ class Consumer(BlockingFace, ConsumerCalls):
         core = self._core
         with self._changed:
             self._begin_poll()
+            poked = False
             try:
                 while True:
                     self._run_callbacks()
@@ -134,8 +135,11 @@ class Consumer(BlockingFace, ConsumerCalls):
                     if found:
                         return found
                     if read_files(core, self._files, now(), self._unlocked):
+                        poked = False
                         continue
-                    self._poke()
+                    if not poked:  # every event runs the services, so that once is enough
+                        poked = True
+                        self._poke()
                     if not self._wait_for_event(deadline):
                         return []
             finally:

@@ -21,6 +21,7 @@ from raylog.client.consumer.fetched import ConsumerRecord
 from raylog.client.consumer.interceptors import ConsumerInterceptor
 from raylog.client.errors import ClientClosedError, SerializationError, WakeupError
 from raylog.client.group_offsets import OffsetAndMetadata
+from raylog.client.network_loop import NetworkLoop
 from raylog.client.producer.producer import Producer
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
@@ -166,6 +167,26 @@ def test_columns_of_arrow(target: Target, make: Make, face: Any, mapped: bool) -
     assert consumer.poll_arrow(0.0) == []
     with pytest.raises(ConfigError, match="'colour' must be one of"):
         consumer.poll_arrow(columns=["colour"])
+
+
+@faces
+@pytest.mark.parametrize("mapped", [True, False], ids=["files", "requests"])
+def test_a_poll_that_waits_runs_the_connections_at_their_events_only(
+    target: Target, make: Make, face: Any, mapped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poke, pokes = NetworkLoop.poke, [0]
+
+    def counted(loop: NetworkLoop) -> None:
+        pokes[0] += 1
+        poke(loop)
+
+    topic = target.new_topic()
+    consumer = make(face, mapped=mapped, **target.settings())
+    consumer.assign([(topic, 0)])
+    assert consumer.poll(0.3) == []  # it knows the topic then
+    monkeypatch.setattr(NetworkLoop, "poke", counted)
+    assert consumer.poll(0.5) == []
+    assert pokes[0] < 20
 
 
 @faces
