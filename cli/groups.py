@@ -1,4 +1,6 @@
-"""`raylog groups`: list, describe and delete consumer groups, and reset or delete offsets (kafka-consumer-groups).
+"""`raylog groups`: list, describe and delete groups, and reset or delete their offsets.
+
+It does for groups of all types what kafka-groups, kafka-consumer-groups and kafka-share-groups do.
 
 With --json, `describe` prints an array of objects:
 
@@ -12,16 +14,17 @@ With --json, `describe` prints an array of objects:
 
 Unknown values are null: the offset of a partition without a commit, the member of a partition that is not assigned, and
 the epochs of groups whose members assign the partitions (type classic).
+
+The offset of a share group (type share) is its start offset: the first record that is not done. Its partitions
+belong to no member alone. Its lag counts all records from there on, also those that are done, unless the broker knows
+better.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import json
-import re
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from raylog.cli.arguments import (
@@ -29,38 +32,43 @@ from raylog.cli.arguments import (
     add_bootstrap_server,
     open_client,
     partitions_of,
-    timestamp_ms,
-    topic_and_partitions,
-    whole_number,
 )
 from raylog.cli.columns import columns
+from raylog.cli.group_offsets import GroupOffset, add_topics, current_offsets, group_named, offsets_at
 from raylog.cli.output import add_json, progress, show
+from raylog.cli.reset_offsets import add_reset_to
 from raylog.client.admin.admin_client import AdminClient
-from raylog.client.admin.groups import DEAD
+from raylog.client.admin.groups import CLASSIC, CONSUMER, SHARE
 from raylog.client.admin.partitions import OffsetSpec
 from raylog.client.errors import AdminError
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import NO_OFFSET, TopicPartition
+from raylog.core.ids import TopicPartition
 
 UNKNOWN = "-"
-INACTIVE = ("Empty", DEAD)
-_DURATION = re.compile(
-    r"P(?:([0-9]{1,6})D)?(?:T(?=[0-9])(?:([0-9]{1,9})H)?(?:([0-9]{1,9})M)?(?:([0-9]{1,9}(?:\.[0-9]{1,9})?)S)?)?"
-)
-DRY_RUN = "This was a dry run; --execute resets the offsets."
+TYPES = (CLASSIC, CONSUMER, SHARE)
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser("groups", help="list, describe and delete consumer groups, and reset their offsets")
+    parser = subparsers.add_parser(
+        "groups", help="list, describe and delete groups of all types, and reset their offsets"
+    )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
 
     listing = actions.add_parser("list", help="print the names of all groups")
     listing.add_argument("--state", action="store_true", help="also print the state of each group")
     listing.add_argument("--verbose", action="store_true", help="print type, protocol and state of each group")
+    listing.add_argument(
+        "--type",
+        choices=TYPES,
+        action="append",
+        default=[],
+        dest="types",
+        help="only groups of this type; can be repeated",
+    )
     add_json(listing)
     listing.set_defaults(run=_list)
 
-    describe = actions.add_parser("describe", help="print members, committed offsets and lag")
+    describe = actions.add_parser("describe", help="print members, offsets and lag")
     describe.add_argument("groups", metavar="GROUP", nargs="*", help="default: all groups")
     what = describe.add_mutually_exclusive_group()
     what.add_argument("--members", action="store_true", help="print the members, without offsets")
@@ -76,39 +84,11 @@ def add_to(subparsers: Subparsers) -> None:
     add_json(delete)
     delete.set_defaults(run=_delete)
 
-    reset = actions.add_parser("reset-offsets", help="reset the offsets of a group without members")
-    reset.add_argument("group", metavar="GROUP")
-    _add_topics(reset, required=False)
-    reset.add_argument("--all-topics", action="store_true", help="every partition with a committed offset")
-    target = reset.add_mutually_exclusive_group(required=True)
-    target.add_argument("--to-offset", type=whole_number(0), metavar="N")
-    target.add_argument("--to-earliest", action="store_true")
-    target.add_argument("--to-latest", action="store_true")
-    target.add_argument(
-        "--to-datetime", type=timestamp_ms, metavar="YYYY-MM-DDTHH:MM:SS", help="UTC unless a time zone is given"
-    )
-    target.add_argument(
-        "--shift-by", type=_number, metavar="N", help="relative to the committed offset; may be negative"
-    )
-    target.add_argument(
-        "--by-duration", type=_duration_ms, metavar="PnDTnHnMnS", help="so long ago, such as PT1H30M or P2D (ISO 8601)"
-    )
-    target.add_argument(
-        "--to-current", action="store_true", help="the committed offset, or the end of the log where there is none"
-    )
-    target.add_argument("--from-file", type=argparse.FileType(), metavar="CSV", help="lines of topic,partition,offset")
-    add_json(reset)
-    reset.add_argument(
-        "--export", action="store_true", help="print the new offsets as the lines that --from-file reads, and stop"
-    )
-    way = reset.add_mutually_exclusive_group()
-    way.add_argument("--dry-run", action="store_true", help="only print the new offsets (the default)")
-    way.add_argument("--execute", action="store_true", help="reset the offsets")
-    reset.set_defaults(run=_reset)
+    reset = add_reset_to(actions)
 
     forget = actions.add_parser("delete-offsets", help="delete the offsets of a group for some topics")
     forget.add_argument("group", metavar="GROUP")
-    _add_topics(forget, required=True)
+    add_topics(forget, required=True)
     add_json(forget)
     forget.set_defaults(run=_delete_offsets)
 
@@ -116,22 +96,9 @@ def add_to(subparsers: Subparsers) -> None:
         add_bootstrap_server(action)
 
 
-def _add_topics(parser: argparse.ArgumentParser, *, required: bool) -> None:
-    parser.add_argument(
-        "--topic",
-        type=topic_and_partitions,
-        action="append",
-        default=[],
-        required=required,
-        dest="topics",
-        metavar="NAME[:0,1,...]",
-        help="a topic, or some of its partitions; can be repeated",
-    )
-
-
 def _list(options: argparse.Namespace) -> None:
     with open_client(options) as client:
-        found = client.list_consumer_groups()
+        found = client.list_groups(types=options.types)
     listed = [
         {"group": each.group_id, "type": each.type, "protocol_type": each.protocol_type, "state": each.state}
         for each in found
@@ -151,7 +118,7 @@ def _list(options: argparse.Namespace) -> None:
 
 def _describe(options: argparse.Namespace) -> None:
     with open_client(options) as client:
-        names = options.groups or [group.group_id for group in client.list_consumer_groups()]
+        names = options.groups or [group.group_id for group in client.list_groups()]
         described = [_description(client, name) for name in names]
     if options.json:
         print(json.dumps(described))
@@ -164,15 +131,15 @@ def _describe(options: argparse.Namespace) -> None:
 
 
 def _description(client: AdminClient, name: str) -> dict[str, Any]:
-    try:
-        group = client.describe_consumer_groups(name)[name]
-    except AdminError as error:
-        if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
-            raise KafkaError(error.code, f"group {name!r} does not exist") from None
-        raise
+    group = group_named(client, name)
+    if group is None:
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {name!r} does not exist")
     owners = {tp: member.member_id for member in group.members for tp in member.partitions}
-    committed = _committed(client, name)
-    ends = _log_end_offsets(client, owners.keys() | committed.keys())
+    current = current_offsets(client, group, name)
+    shown = owners.keys() | current.keys()
+    if group.type == SHARE:
+        owners = {}
+    ends = _log_end_offsets(client, shown)
     return {
         "group": name,
         "state": group.state,
@@ -194,10 +161,7 @@ def _description(client: AdminClient, name: str) -> dict[str, Any]:
             }
             for member in group.members
         ],
-        "partitions": [
-            _partition(tp, committed.get(tp), ends.get(tp), owners.get(tp))
-            for tp in sorted(owners.keys() | committed.keys())
-        ],
+        "partitions": [_partition(tp, current.get(tp), ends.get(tp), owners.get(tp)) for tp in sorted(shown)],
     }
 
 
@@ -206,21 +170,19 @@ def _shown(partitions: Iterable[TopicPartition]) -> list[dict[str, Any]]:
 
 
 def _partition(
-    tp: TopicPartition, current_offset: int | None, log_end_offset: int | None, member_id: str | None
+    tp: TopicPartition, current: GroupOffset | None, log_end_offset: int | None, member_id: str | None
 ) -> dict[str, Any]:
+    offset, lag = current or (None, None)
+    if lag is None and offset is not None and log_end_offset is not None:
+        lag = log_end_offset - offset
     return {
         "topic": tp.topic,
         "partition": tp.partition,
-        "current_offset": current_offset,
+        "current_offset": offset,
         "log_end_offset": log_end_offset,
-        "lag": None if current_offset is None or log_end_offset is None else log_end_offset - current_offset,
+        "lag": lag,
         "member_id": member_id,
     }
-
-
-def _committed(client: AdminClient, group: str) -> dict[TopicPartition, int]:
-    found = client.list_consumer_group_offsets(group)
-    return {tp: committed.offset for tp, committed in found.items() if committed is not None}
 
 
 def _log_end_offsets(client: AdminClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -231,11 +193,7 @@ def _log_end_offsets(client: AdminClient, partitions: Iterable[TopicPartition]) 
         for each in topic.partitions
         if each.leader is not None
     }
-    return _offsets(client, dict.fromkeys(led.intersection(partitions), OffsetSpec.LATEST))
-
-
-def _offsets(client: AdminClient, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    return {tp: found.offset for tp, found in client.list_offsets(timestamps).items()}
+    return offsets_at(client, dict.fromkeys(led.intersection(partitions), OffsetSpec.LATEST))
 
 
 def _states(groups: Iterable[dict[str, Any]], *, verbose: bool) -> str:
@@ -278,6 +236,8 @@ def _cells(rows: Iterable[Iterable[Any]]) -> list[list[str]]:
 
 def _table(group: dict[str, Any]) -> str:
     head = f"group {group['group']} ({group['state']}, {len(group['members'])} members)"
+    if group["type"] == SHARE:
+        return f"{head}\n{_start_offsets(group['partitions'])}"
     members = {member["id"]: member for member in group["members"]}
     idle: dict[str, Any] = dict.fromkeys(("topic", "partition", "current_offset", "log_end_offset", "lag"))
     busy = {partition["member_id"] for partition in group["partitions"]}
@@ -302,6 +262,15 @@ def _table(group: dict[str, Any]) -> str:
     return f"{head}\n{columns(titles, cells)}"
 
 
+def _start_offsets(partitions: Sequence[dict[str, Any]]) -> str:
+    """Of a share group, whose members are shown by --members."""
+    if not partitions:
+        return "no start offsets"
+    names = ("topic", "partition", "current_offset", "log_end_offset", "lag")
+    rows = [[each[name] for name in names] for each in partitions]
+    return columns(["TOPIC", "PARTITION", "START-OFFSET", "LOG-END-OFFSET", "LAG"], _cells(rows))
+
+
 # --- delete
 
 
@@ -315,6 +284,10 @@ def _delete(options: argparse.Namespace) -> None:
 
 def _delete_offsets(options: argparse.Namespace) -> None:
     with open_client(options) as client:
+        group = group_named(client, options.group)
+        if group is not None and group.type == SHARE:
+            _delete_start_offsets(client, options)
+            return
         wanted = partitions_of(client, options.topics)
         codes = dict.fromkeys(wanted, ErrorCode.NONE)
         try:
@@ -334,110 +307,13 @@ def _delete_offsets(options: argparse.Namespace) -> None:
             raise KafkaError(code, f"{tp}: {code.sentence}")
 
 
-# --- reset
-
-
-def _reset(options: argparse.Namespace) -> None:
-    with open_client(options) as client:
-        state = _state(client, options.group)
-        if state not in INACTIVE:
-            message = f"group {options.group!r} is {state}: offsets can be reset only while a group has no members"
-            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, message)
-        wanted = _wanted(client, options)
-        _check_existence(client, wanted)
-        first = _offsets(client, dict.fromkeys(wanted, OffsetSpec.EARLIEST))
-        end = _offsets(client, dict.fromkeys(wanted, OffsetSpec.LATEST))
-        offsets = {tp: min(max(offset, first[tp]), end[tp]) for tp, offset in sorted(wanted.items())}
-        if options.export:
-            print("\n".join(f"{tp.topic},{tp.partition},{offset}" for tp, offset in offsets.items()))
-            return
-        if options.execute and offsets:
-            client.alter_consumer_group_offsets(options.group, offsets)
-    found = [
-        {"group": options.group, "topic": tp.topic, "partition": tp.partition, "new_offset": offset}
-        for tp, offset in offsets.items()
-    ]
-    table = columns(["GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"], [list(map(str, each.values())) for each in found])
-    show(options, found, table if options.execute else f"{table}\n{DRY_RUN}")
-
-
-def _state(client: AdminClient, group: str) -> str:
-    """Dead if the group does not exist."""
-    try:
-        return client.describe_consumer_groups(group)[group].state
-    except AdminError as error:
-        if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
-            return DEAD
-        raise
-
-
-def _wanted(client: AdminClient, options: argparse.Namespace) -> Mapping[TopicPartition, int]:
-    """The offset that the options ask for in each partition, not yet limited to its log. Raises KafkaError."""
-    if options.from_file is not None:
-        listed = _read_file(options.from_file)
-        if not (options.topics or options.all_topics):
-            return listed
-        chosen = set(partitions_of(client, options.topics)) if options.topics else listed.keys()
-        return {tp: offset for tp, offset in listed.items() if tp in chosen}
-    if bool(options.topics) == options.all_topics:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "either --topic or --all-topics is required")
-    committed = _committed(client, options.group)
-    partitions = partitions_of(client, options.topics) if options.topics else list(committed)
-    if options.shift_by is not None:
-        for tp in partitions:
-            if tp not in committed:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"{tp}: has no committed offset to shift")
-        return {tp: committed[tp] + options.shift_by for tp in partitions}
-    if options.to_offset is not None:
-        return dict.fromkeys(partitions, options.to_offset)
-    if options.to_current:
-        ends = _offsets(client, dict.fromkeys([tp for tp in partitions if tp not in committed], OffsetSpec.LATEST))
-        return {tp: committed.get(tp, ends.get(tp, 0)) for tp in partitions}
-    since_ms = options.to_datetime
-    if options.by_duration is not None:
-        since_ms = max(int(time.time() * 1000) - options.by_duration, 0)
-    if since_ms is not None:
-        found = _offsets(client, dict.fromkeys(partitions, since_ms))
-        late = _offsets(client, {tp: OffsetSpec.LATEST for tp, offset in found.items() if offset == NO_OFFSET})
-        return {**found, **late}  # the log end offset where no record has this timestamp or a later one
-    special = OffsetSpec.EARLIEST if options.to_earliest else OffsetSpec.LATEST
-    return _offsets(client, dict.fromkeys(partitions, special))
-
-
-def _check_existence(client: AdminClient, partitions: Iterable[TopicPartition]) -> None:
-    """Raises KafkaError for a partition that does not exist."""
-    wanted = sorted(partitions)
-    known = client.describe_topics(dict.fromkeys(tp.topic for tp in wanted))
-    for tp in wanted:
-        if tp.partition >= len(known[tp.topic].partitions):
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {tp} does not exist")
-
-
-def _read_file(lines: Iterable[str]) -> dict[TopicPartition, int]:
-    """`topic,partition,offset` in each line. Raises KafkaError."""
-    offsets = {}
-    for number, row in enumerate(csv.reader(lines), start=1):
-        if not row:
-            continue
-        if len(row) != 3 or not (row[1].strip().isdecimal() and row[2].strip().isdecimal()):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"line {number}: must be topic,partition,offset")
-        offsets[TopicPartition(row[0].strip(), int(row[1]))] = int(row[2])
-    return offsets
-
-
-# --- argument types
-
-
-def _duration_ms(text: str) -> int:
-    match = _DURATION.fullmatch(text)
-    if match is None or not any(match.groups()):
-        raise argparse.ArgumentTypeError(f"{text!r}: must be like PT1H30M or P2D")
-    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
-    return int(1000 * (86_400 * days + 3600 * hours + 60 * minutes + seconds))
-
-
-def _number(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r}: must be a whole number") from None
+def _delete_start_offsets(client: AdminClient, options: argparse.Namespace) -> None:
+    """Those of a share group, for whole topics."""
+    topics = [topic for topic, _ in options.topics]
+    if any(numbers is not None for _, numbers in options.topics):
+        text = f"{options.group!r} is a share group: its offsets can be deleted for whole topics only"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+    client.delete_share_group_offsets(options.group, topics)
+    rows = [[topic, "deleted"] for topic in topics]
+    found = [{"topic": topic, "partition": None, "status": status} for topic, status in rows]
+    show(options, found, columns(["TOPIC", "STATUS"], rows))

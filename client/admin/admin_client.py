@@ -18,6 +18,7 @@ from raylog.client.admin import (
     groups,
     partitions,
     quotas,
+    share_groups,
     tokens,
     topics,
     transactions,
@@ -90,6 +91,7 @@ class AdminClient(BlockingCalls):
     alter_partition_reassignments = _blocking(partitions.alter_partition_reassignments)
     list_partition_reassignments = _blocking(partitions.list_partition_reassignments)
 
+    list_groups = _blocking(groups.list_groups)
     list_consumer_groups = _blocking(groups.list_consumer_groups)
     describe_consumer_groups = _blocking(groups.describe_consumer_groups)
     delete_consumer_groups = _blocking(groups.delete_consumer_groups)
@@ -97,6 +99,12 @@ class AdminClient(BlockingCalls):
     alter_consumer_group_offsets = _blocking(groups.alter_consumer_group_offsets)
     delete_consumer_group_offsets = _blocking(groups.delete_consumer_group_offsets)
     remove_members_from_consumer_group = _blocking(groups.remove_members_from_consumer_group)
+
+    describe_share_groups = _blocking(share_groups.describe_share_groups)
+    delete_share_groups = _blocking(share_groups.delete_share_groups)
+    list_share_group_offsets = _blocking(share_groups.list_share_group_offsets)
+    alter_share_group_offsets = _blocking(share_groups.alter_share_group_offsets)
+    delete_share_group_offsets = _blocking(share_groups.delete_share_group_offsets)
 
     list_transactions = _blocking(transactions.list_transactions)
     describe_transactions = _blocking(transactions.describe_transactions)

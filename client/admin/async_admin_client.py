@@ -20,6 +20,7 @@ from raylog.client.admin import (
     groups,
     partitions,
     quotas,
+    share_groups,
     tokens,
     topics,
     transactions,
@@ -106,6 +107,7 @@ class AsyncAdminClient:
     alter_partition_reassignments = _awaited(partitions.alter_partition_reassignments)
     list_partition_reassignments = _awaited(partitions.list_partition_reassignments)
 
+    list_groups = _awaited(groups.list_groups)
     list_consumer_groups = _awaited(groups.list_consumer_groups)
     describe_consumer_groups = _awaited(groups.describe_consumer_groups)
     delete_consumer_groups = _awaited(groups.delete_consumer_groups)
@@ -113,6 +115,12 @@ class AsyncAdminClient:
     alter_consumer_group_offsets = _awaited(groups.alter_consumer_group_offsets)
     delete_consumer_group_offsets = _awaited(groups.delete_consumer_group_offsets)
     remove_members_from_consumer_group = _awaited(groups.remove_members_from_consumer_group)
+
+    describe_share_groups = _awaited(share_groups.describe_share_groups)
+    delete_share_groups = _awaited(share_groups.delete_share_groups)
+    list_share_group_offsets = _awaited(share_groups.list_share_group_offsets)
+    alter_share_group_offsets = _awaited(share_groups.alter_share_group_offsets)
+    delete_share_group_offsets = _awaited(share_groups.delete_share_group_offsets)
 
     list_transactions = _awaited(transactions.list_transactions)
     describe_transactions = _awaited(transactions.describe_transactions)

@@ -51,6 +51,7 @@ from raylog.security.acl import Operation
 
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
+SHARE: Final = "share"
 DEAD: Final = "Dead"
 """The state of a group that does not exist."""
 BY_NAME_UNTIL: Final = 9
@@ -115,10 +116,13 @@ class MemberToRemove(NamedTuple):
     member_id: str = ""
 
 
-def list_consumer_groups(
+def list_groups(
     *, states: Iterable[str] = (), types: Iterable[str] = (), timeout: float | None = None
 ) -> Steps[list[GroupListing]]:
-    """The groups of all brokers by name, those in some states or of some types only."""
+    """The groups of all brokers by name, of every type, or those in some states or of some types only.
+
+    Types are `classic`, `consumer` and `share`.
+    """
     request = ListGroupsRequest(states_filter=tuple(several(states)), types_filter=tuple(several(types)))
 
     def read(response: Any, items: Sequence[int]) -> Iterator[Answer]:
@@ -128,6 +132,14 @@ def list_consumer_groups(
     routes = {broker_id: Broker(broker_id) for broker_id in (yield from node_ids())}
     found = yield Call(routes, lambda item: f"the groups of broker {item}", lambda *_: request, read)
     return sorted(each for groups in found.checked().values() for each in groups)
+
+
+def list_consumer_groups(
+    *, states: Iterable[str] = (), types: Iterable[str] = (), timeout: float | None = None
+) -> Steps[list[GroupListing]]:
+    """As `list_groups`, without the groups that commit no offsets: share groups."""
+    found = yield from list_groups(states=states, types=types)
+    return [each for each in found if each.type != SHARE]
 
 
 def describe_consumer_groups(
@@ -310,11 +322,11 @@ def _described_consumer_group(described: Any) -> GroupDescription:
             each.instance_id,
             each.client_id,
             each.client_host,
-            _partitions(each.assignment),
+            assigned_partitions(each.assignment),
             b"",
             b"",
             each.member_epoch,
-            _partitions(each.target_assignment),
+            assigned_partitions(each.target_assignment),
             tuple(each.subscribed_topic_names),
             each.subscribed_topic_regex,
             _MEMBER_TYPES.get(each.member_type),
@@ -334,7 +346,7 @@ def _described_consumer_group(described: Any) -> GroupDescription:
     )
 
 
-def _partitions(assignment: Any) -> tuple[TopicPartition, ...]:
+def assigned_partitions(assignment: Any) -> tuple[TopicPartition, ...]:
     return tuple(
         TopicPartition(topic.topic_name, number) for topic in assignment.topic_partitions for number in topic.partitions
     )

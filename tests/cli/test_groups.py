@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,12 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from raylog.cli.groups import _duration_ms
+from raylog.cli.reset_offsets import _duration_ms
+from raylog.client.share.acquired import ShareRecord
+from raylog.client.share.share_consumer import ShareConsumer
 from tests.cli.conftest import Cli
 from tests.support.cluster_thread import RunningCluster, cluster_thread
+from tests.support.hang import HANG_SECONDS
 
 DRY_RUN = "This was a dry run; --execute resets the offsets.\n"
 HEAD = "GROUP  TOPIC  PARTITION  NEW-OFFSET"
@@ -20,7 +24,14 @@ HEAD = "GROUP  TOPIC  PARTITION  NEW-OFFSET"
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
-    config = {"num.partitions": 2, "group.initial.rebalance.delay.ms": 0, "offsets.topic.num.partitions": 4}
+    config = {
+        "num.partitions": 2,
+        "group.initial.rebalance.delay.ms": 0,
+        "offsets.topic.num.partitions": 4,
+        "group.share.min.heartbeat.interval.ms": 100,
+        "group.share.heartbeat.interval.ms": 100,
+        "share.coordinator.state.topic.num.partitions": 2,
+    }
     with cluster_thread(config, tmp_path_factory.mktemp("cli-groups"), brokers=2) as running:
         yield running
 
@@ -198,6 +209,79 @@ class TestListAndDescribe:
         )
 
 
+@pytest.fixture
+def share_group(cli: Cli, cluster: RunningCluster, group: str, topic: str, records: None) -> Iterator[ShareConsumer]:
+    """A member of a share group, which has accepted two records of the topic and holds three."""
+    configured = cli("configs", "alter", "--group", group, "--add", "share.auto.offset.reset=earliest")
+    assert configured.code == 0, configured.err
+    settings = {"bootstrap_servers": cluster.bootstrap_servers, "group_id": group, "client_id": "worker"}
+    with ShareConsumer(**settings, share_acknowledgement_mode="explicit") as member:
+        member.subscribe(topic)
+        held: list[ShareRecord] = []
+        deadline = time.monotonic() + HANG_SECONDS
+        while len(held) < 5:
+            assert time.monotonic() < deadline
+            held += member.poll()
+        for record in held[:2]:
+            member.acknowledge(record)
+        assert set(member.commit_sync().values()) == {None}
+        yield member
+
+
+class TestShareGroups:
+    def test_they_are_listed_by_type(self, cli: Cli, share_group: ShareConsumer, group: str) -> None:
+        assert cli("groups", "list", "--type", "share").out.splitlines()[-1:] == [group]
+        assert group not in cli("groups", "list", "--type", "classic", "--type", "consumer").out
+        assert table(cli, "list", "--verbose")[1][group] == [group, "share", "share", "Stable"]
+        assert cli("groups", "list", "--type", "other").code == 2
+
+    def test_members_assignments_and_offsets_with_lag(
+        self, cli: Cli, share_group: ShareConsumer, group: str, topic: str
+    ) -> None:
+        shown = described(cli, group)
+        (member,) = shown["members"]
+        assert (shown["type"], shown["state"], shown["protocol"]) == ("share", "Stable", "simple")
+        assert shown["group_epoch"] == shown["target_assignment_epoch"] == member["epoch"]
+        assert member["client_id"] == "worker"
+        assert member["partitions"] == [{"topic": topic, "partition": number} for number in range(2)]
+        first, second = shown["partitions"]
+        assert first == {
+            "topic": topic,
+            "partition": 0,
+            "current_offset": 2,
+            "log_end_offset": 5,
+            "lag": 3,
+            "member_id": None,
+        }
+        assert (second["partition"], second["log_end_offset"], second["lag"]) == (1, 0, 0)
+        head, titles, row, _ = cli("groups", "describe", group).out.splitlines()
+        assert head == f"group {group} (Stable, 1 members)"
+        assert titles.split() == ["TOPIC", "PARTITION", "START-OFFSET", "LOG-END-OFFSET", "LAG"]
+        assert row.split() == [topic, "0", "2", "5", "3"]
+        _, rows = table(cli, "describe", group, "--members", "--verbose")
+        assert rows[group][:5] == [group, member["id"], member["host"], "worker", "2"]
+        assert f"{topic}:0,1" in rows[group]
+
+    def test_offsets_are_reset_and_deleted_while_there_are_no_members(
+        self, cli: Cli, share_group: ShareConsumer, group: str, topic: str
+    ) -> None:
+        reset = ("groups", "reset-offsets", group, "--topic", f"{topic}:0")
+        refused = cli(*reset, "--to-earliest", "--execute")
+        assert (refused.code, "is Stable" in refused.err) == (1, True)
+        share_group.close()
+        assert cli(*reset, "--to-latest").out.splitlines()[1].split() == [group, topic, "0", "5"]
+        assert committed(cli, group)[0] == 2, "a dry run"
+        assert cli(*reset, "--shift-by", "-1", "--execute").code == 0
+        assert committed(cli, group)[0] == 1
+        some = cli("groups", "delete-offsets", group, "--topic", f"{topic}:0")
+        assert (some.code, "whole topics" in some.err) == (1, True)
+        assert cli("groups", "delete-offsets", group, "--topic", topic).out.split()[-2:] == [topic, "deleted"]
+        assert described(cli, group)["partitions"] == []
+        assert "no start offsets" in cli("groups", "describe", group).out
+        assert cli("groups", "delete", group).code == 0
+        assert cli("groups", "describe", group).code == 1
+
+
 class TestDelete:
     def test_a_group(self, cli: Cli, cluster: RunningCluster, group: str, topic: str, records: None) -> None:
         commit(cluster, group, topic, 1)
@@ -323,7 +407,7 @@ class TestReset:
             return result.err
 
         assert "either --topic or --all-topics" in error("--to-latest")
-        assert "has no committed offset to shift" in error("--topic", topic, "--shift-by", "1")
+        assert "the group has no offset there to shift" in error("--topic", topic, "--shift-by", "1")
         assert "UNKNOWN_TOPIC_OR_PARTITION" in error("--topic", "missing", "--to-latest")
         assert "UNKNOWN_TOPIC_OR_PARTITION" in error("--topic", f"{topic}:7", "--to-offset", "1")
 

@@ -11,7 +11,19 @@ from uuid import UUID
 
 import pytest
 
-from raylog.client.admin import acls, cluster, configs, groups, partitions, quotas, tokens, topics, transactions, users
+from raylog.client.admin import (
+    acls,
+    cluster,
+    configs,
+    groups,
+    partitions,
+    quotas,
+    share_groups,
+    tokens,
+    topics,
+    transactions,
+    users,
+)
 from raylog.client.admin.admin_client import AdminClient
 from raylog.client.admin.async_admin_client import AsyncAdminClient
 from raylog.client.admin.calls import CONTROLLER, Answer, Call, Leader, Steps, ask, group, named
@@ -633,6 +645,7 @@ OPERATIONS: dict[str, Callable[[], Steps[Any]]] = {
     "elect_leaders": lambda: partitions.elect_leaders(partitions.ElectionType.PREFERRED, [T0]),
     "alter_partition_reassignments": lambda: partitions.alter_partition_reassignments({T0: [1], T1: None}),
     "list_partition_reassignments": partitions.list_partition_reassignments,
+    "list_groups": groups.list_groups,
     "list_consumer_groups": groups.list_consumer_groups,
     "describe_consumer_groups": lambda: groups.describe_consumer_groups("g"),
     "delete_consumer_groups": lambda: groups.delete_consumer_groups(["g", "h"]),
@@ -642,6 +655,11 @@ OPERATIONS: dict[str, Callable[[], Steps[Any]]] = {
     "remove_members_from_consumer_group": lambda: groups.remove_members_from_consumer_group(
         "g", [groups.MemberToRemove("m")]
     ),
+    "describe_share_groups": lambda: share_groups.describe_share_groups(["g", "h"]),
+    "delete_share_groups": lambda: share_groups.delete_share_groups("g"),
+    "list_share_group_offsets": lambda: share_groups.list_share_group_offsets("g", [T0]),
+    "alter_share_group_offsets": lambda: share_groups.alter_share_group_offsets("g", {T0: 1, T1: 2}),
+    "delete_share_group_offsets": lambda: share_groups.delete_share_group_offsets("g", "t"),
     "list_transactions": transactions.list_transactions,
     "describe_transactions": lambda: transactions.describe_transactions("x"),
     "fence_producers": lambda: transactions.fence_producers(["x", "y"]),

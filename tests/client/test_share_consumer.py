@@ -15,7 +15,7 @@ from confluent_kafka.serialization import IntegerDeserializer
 from raylog.client.admin.admin_client import AdminClient
 from raylog.client.admin.configs import ConfigResource, ConfigResourceType
 from raylog.client.admin.topics import NewTopic
-from raylog.client.errors import ClientClosedError, SerializationError, WakeupError
+from raylog.client.errors import AdminError, ClientClosedError, SerializationError, WakeupError
 from raylog.client.producer.producer import Producer
 from raylog.client.share.acquired import ShareRecord
 from raylog.client.share.async_share_consumer import AsyncShareConsumer
@@ -23,6 +23,8 @@ from raylog.client.share.share_consumer import ShareConsumer
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.protocol.share import AcknowledgeType
+from tests.client.admin_faces import AsyncFace as AdminAsyncFace
+from tests.client.admin_faces import BlockingFace
 from tests.client.consumer_faces import SHARE_FACES
 from tests.support.cluster_thread import RunningCluster, cluster_thread
 from tests.support.hang import HANG_SECONDS
@@ -401,3 +403,78 @@ def test_a_broker_that_cannot_be_reached() -> None:
         member.subscribe("t")
         assert member.poll(0.1) == []
         assert member.commit_sync(0.1) == {}
+
+
+# --- administration
+
+
+@pytest.mark.parametrize("face", [BlockingFace, AdminAsyncFace], ids=["blocking", "asyncio"])
+def test_groups_are_listed_described_and_deleted(
+    group: Group, make: Make, face: Any, request: pytest.FixtureRequest
+) -> None:
+    admin = face(bootstrap_servers=group.servers)
+    request.addfinalizer(admin.stop)
+    group.write(b"0", b"1", b"2")
+    member = make(client_id="me", client_rack="b")
+    first, *_ = read(member, 3)
+    member.acknowledge(first)
+    assert member.commit_sync() == {tp(group): None}
+    listed = {each.group_id: each for each in admin.list_groups(types=["share"])}
+    assert (listed[group.name].type, listed[group.name].state) == ("share", "Stable")
+    assert group.name in {each.group_id for each in admin.list_groups()}
+    assert group.name not in {each.group_id for each in admin.list_consumer_groups()}
+    described = admin.describe_share_groups(group.name, include_authorized_operations=True)[group.name]
+    assert (described.type, described.state, described.protocol) == ("share", "Stable", "simple")
+    assert described.group_epoch == described.target_assignment_epoch
+    (found,) = described.members
+    assert (found.client_id, found.partitions, found.topics) == ("me", (tp(group),), (group.topic,))
+    assert found.member_epoch == described.group_epoch
+    (offset,) = admin.list_share_group_offsets(group.name).values()
+    assert offset.start_offset == 1
+    with pytest.raises(AdminError) as raised:
+        admin.delete_share_groups(group.name)
+    assert raised.value.code is ErrorCode.NON_EMPTY_GROUP
+    with pytest.raises(AdminError) as raised:
+        admin.alter_share_group_offsets(group.name, {tp(group): 0})
+    assert raised.value.code is ErrorCode.NON_EMPTY_GROUP
+    member.close()
+    with pytest.raises(AdminError) as raised:
+        admin.delete_share_groups([group.name, "none"])
+    assert (list(raised.value.results), list(raised.value.errors)) == ([group.name], ["none"])
+    with pytest.raises(AdminError) as raised:
+        admin.describe_share_groups(group.name)
+    assert raised.value.code is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_start_offsets_are_set_and_deleted(group: Group, make: Make) -> None:
+    group.write(*(b"%d" % number for number in range(5)))
+    member = make()
+    read(member, 5, ACCEPT)
+    member.close()
+    missing = TopicPartition(group.topic, 7)
+    with AdminClient(bootstrap_servers=group.servers) as admin:
+        assert admin.alter_share_group_offsets(group.name, {tp(group): 3}) == {tp(group): None}
+        assert values(read(make(), 2, ACCEPT)) == [b"3", b"4"]
+        found = admin.list_share_group_offsets(group.name, [tp(group)])[tp(group)]
+        assert found is not None
+        assert found.start_offset == 3, "what a member has said is sent with its next call"
+        with pytest.raises(AdminError) as raised:
+            admin.list_share_group_offsets(group.name, [tp(group), missing])
+        assert (list(raised.value.results), list(raised.value.errors)) == ([tp(group)], [missing])
+
+
+def test_deleted_start_offsets_let_the_group_begin_anew(group: Group, make: Make) -> None:
+    group.write(b"0", b"1")
+    member = make()
+    read(member, 2, ACCEPT)
+    member.close()
+    with AdminClient(bootstrap_servers=group.servers) as admin:
+        with pytest.raises(AdminError) as raised:
+            admin.delete_share_group_offsets(group.name, ["none", group.topic])
+        assert (list(raised.value.results), list(raised.value.errors)) == ([group.topic], ["none"])
+        assert admin.list_share_group_offsets(group.name) == {}
+        with pytest.raises(AdminError):
+            admin.alter_share_group_offsets(group.name, {tp(group): -1})
+        with pytest.raises(AdminError):
+            admin.alter_share_group_offsets("none", {tp(group): 0})
+    assert values(read(make(), 2, ACCEPT)) == [b"0", b"1"]
