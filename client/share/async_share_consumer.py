@@ -70,12 +70,16 @@ class AsyncShareConsumer(AsyncioFace, ShareConsumerCalls):
     async def _polled(self, count: int, deadline: float) -> list[ShareRecord]:
         await self._report()
         self._begin_poll()
+        idle = False
         try:
             while True:
                 self._core.raise_error()
+                idle = idle and not self._core.sessions.buffered
                 if taken := self._core.take(count, now()):
                     return taken
-                self._poke()
+                if not idle:  # every event runs the services, so that once is enough
+                    idle = True
+                    self._poke()
                 try:
                     async with asyncio.timeout_at(deadline):
                         await self._event()

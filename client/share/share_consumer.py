@@ -80,13 +80,17 @@ class ShareConsumer(BlockingFace, ShareConsumerCalls):
     def _polled(self, count: int, deadline: float) -> list[ShareRecord]:
         self._report()
         self._begin_poll()
+        idle = False
         try:
             while True:
                 self._raise_wakeup()
                 self._core.raise_error()
+                idle = idle and not self._core.sessions.buffered
                 if taken := self._core.take(count, now()):
                     return taken
-                self._poke()
+                if not idle:  # every event runs the services, so that once is enough
+                    idle = True
+                    self._poke()
                 if not self._wait_for_event(deadline):
                     return []
         finally:

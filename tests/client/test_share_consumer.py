@@ -16,6 +16,7 @@ from raylog.client.admin.admin_client import AdminClient
 from raylog.client.admin.configs import ConfigResource, ConfigResourceType
 from raylog.client.admin.topics import NewTopic
 from raylog.client.errors import AdminError, ClientClosedError, SerializationError, WakeupError
+from raylog.client.network_loop import NetworkLoop
 from raylog.client.producer.producer import Producer
 from raylog.client.share.acquired import ShareRecord
 from raylog.client.share.async_share_consumer import AsyncShareConsumer
@@ -249,6 +250,23 @@ def test_a_partition_that_moves_is_read_on_from_its_new_leader(cluster: RunningC
     found = read(member, 3, ACCEPT)
     assert values(found) == [b"0", b"1", b"2"], "the new leader gives out again what the old one had not stored"
     assert member.commit_sync() == {tp(group): None}
+
+
+@faces
+def test_a_poll_that_waits_runs_the_connections_at_their_events_only(
+    make: Make, face: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poke, pokes = NetworkLoop.poke, [0]
+
+    def counted(loop: NetworkLoop) -> None:
+        pokes[0] += 1
+        poke(loop)
+
+    member = make(face)
+    assert member.poll(0.3) == []
+    monkeypatch.setattr(NetworkLoop, "poke", counted)
+    assert member.poll(0.5) == []
+    assert pokes[0] < 20
 
 
 @faces
