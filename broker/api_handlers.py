@@ -114,6 +114,8 @@ HANDLERS: Final[dict[int, Handler]] = {
     registry.DESCRIBE_PRODUCERS: describe_producers.handle,
     registry.UNREGISTER_BROKER: forwarded.handle,
     registry.UPDATE_FEATURES: forwarded.handle,
+    registry.ADD_RAFT_VOTER: forwarded.handle,
+    registry.REMOVE_RAFT_VOTER: forwarded.handle,
     registry.DESCRIBE_TRANSACTIONS: describe_transactions.handle,
     registry.LIST_TRANSACTIONS: list_transactions.handle,
     registry.CONSUMER_GROUP_HEARTBEAT: consumer_group_heartbeat.handle,

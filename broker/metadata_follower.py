@@ -116,6 +116,11 @@ class MetadataFollower:
                 self.image.replay(record)
                 self.next_offset = Offset(offset + 1)
                 self._on_record(record, now)
+        self._replayed(now)
+
+    def _replayed(self, now: Now) -> None:
+        if self.image.voters is not None:
+            self._active.replace_voters(self.image.voters.ids)
         self._notify_reached(now)
         self._fetch(now)
 
@@ -151,5 +156,4 @@ class MetadataFollower:
             return
         self.image, self.next_offset = self._snapshot.finish(), snapshot.end_offset
         self._snapshot = SnapshotDecoder()
-        self._notify_reached(now)
-        self._fetch(now)
+        self._replayed(now)

@@ -63,6 +63,8 @@ EXAMPLES: Final[Mapping[str, str]] = {
     "reassign list": "raylog reassign list",
     "elect": "raylog elect --topic orders:0 --election-type preferred",
     "quorum describe": "raylog quorum describe --replication",
+    "quorum add": "raylog quorum add 1001 --endpoint CONTROLLER://host1:9093",
+    "quorum remove": "raylog quorum remove 1001",
     "log-dirs describe": "raylog log-dirs describe --broker-list 0 --topic-list orders",
     "log-dirs move": "raylog log-dirs move --broker 0 --to /disk2/shop/broker-0 orders:0",
     "audit check": "raylog audit check --topic orders",

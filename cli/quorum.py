@@ -1,4 +1,5 @@
-"""`raylog quorum`: show the quorum of the metadata log and the lag of its replicas (kafka-metadata-quorum).
+"""`raylog quorum`: show the quorum of the metadata log and the lag of its replicas, and change its voters
+(kafka-metadata-quorum).
 
 `describe` prints the state of the quorum, with --replication one line for each replica. With --json one object:
 
@@ -7,30 +8,107 @@
                    "last_fetch_ms": 1700000000000, "last_caught_up_ms": 1700000000000}]}
 
 A status is leader, follower or observer. Times are from the leader's wall clock, in milliseconds, null if unknown.
+
+`add` makes a controller a voter that runs as an observer and has caught up, and `remove` makes it an observer again.
+Both need `kraft.version` 1: `raylog features upgrade --feature kraft.version=1`. Without --directory-id it is that of
+`describe --replication`.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
 import json
-from typing import Any
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+from uuid import UUID
 
 from raylog.cli.arguments import Subparsers, add_bootstrap_server, open_client
 from raylog.cli.columns import columns
-from raylog.client.admin.cluster import QuorumDescription, QuorumReplica
+from raylog.cli.output import add_json, show
+from raylog.client.admin.cluster import QuorumDescription, QuorumReplica, RaftVoterEndpoint
+from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import id_text
 
 LEADER, FOLLOWER, OBSERVER = "leader", "follower", "observer"
+PORT_MAX: Final = 65535
+_ENDPOINT = re.compile(r"(?P<name>[A-Za-z0-9_]+)://(?P<host>\[[0-9a-fA-F:.]+\]|[^:/\[\]]+):(?P<port>[0-9]{1,5})")
+_ID_LENGTH: Final = 22
+"""Of a UUID in base64, without padding."""
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser("quorum", help="show the quorum of the metadata log")
+    parser = subparsers.add_parser("quorum", help="show the quorum of the metadata log, and change its voters")
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     describe = actions.add_parser("describe", help="print leader, voters and observers")
     describe.add_argument("--replication", action="store_true", help="print the log end offset and lag of each replica")
     describe.add_argument("--json", action="store_true", help="print one JSON object")
     add_bootstrap_server(describe)
     describe.set_defaults(run=_describe)
+    add = actions.add_parser("add", help="make an observer a voter")
+    add.add_argument(
+        "--endpoint",
+        type=_endpoint,
+        action="append",
+        required=True,
+        metavar="NAME://HOST:PORT",
+        help="a listener of the controller, for clients; may be repeated",
+    )
+    add.set_defaults(run=_add)
+    remove = actions.add_parser("remove", help="make a voter an observer")
+    remove.set_defaults(run=_remove)
+    for action in (add, remove):
+        action.add_argument("controller", type=int, metavar="ID", help="the controller's id, such as 1001")
+        action.add_argument("--directory-id", type=_directory_id, metavar="ID", help="the id of its log directory")
+        add_json(action)
+        add_bootstrap_server(action)
+
+
+def _endpoint(text: str) -> RaftVoterEndpoint:
+    match = _ENDPOINT.fullmatch(text)
+    if match is None or not 0 < int(match["port"]) <= PORT_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r}: must be NAME://HOST:PORT with a port up to {PORT_MAX}")
+    return RaftVoterEndpoint(match["name"].upper(), match["host"].strip("[]"), int(match["port"]))
+
+
+def _directory_id(text: str) -> UUID:
+    """In Kafka's form, 22 characters of URL-safe base64, or as a UUID."""
+    try:
+        return UUID(bytes=base64.urlsafe_b64decode(f"{text}==")) if len(text) == _ID_LENGTH else UUID(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: must be the id of a log directory") from None
+
+
+def _add(options: argparse.Namespace) -> None:
+    with open_client(options) as client:
+        quorum = client.describe_metadata_quorum()
+        directory = options.directory_id or _directory_of(options.controller, (*quorum.observers, *quorum.voters))
+        client.add_raft_voter(options.controller, directory, options.endpoint)
+    _show(options, directory, "added", "is a voter")
+
+
+def _remove(options: argparse.Namespace) -> None:
+    with open_client(options) as client:
+        directory = options.directory_id
+        if directory is None:
+            directory = _directory_of(options.controller, client.describe_metadata_quorum().voters)
+        client.remove_raft_voter(options.controller, directory)
+    _show(options, directory, "removed", "is not a voter any more")
+
+
+def _directory_of(controller: int, replicas: Iterable[QuorumReplica]) -> UUID:
+    """Raises KafkaError(VOTER_NOT_FOUND)."""
+    for one in replicas:
+        if one.replica_id == controller and one.directory_id.int:
+            return one.directory_id
+    message = f"controller {controller} does not follow the metadata log, so that its directory id is not known"
+    raise KafkaError(ErrorCode.VOTER_NOT_FOUND, message)
+
+
+def _show(options: argparse.Namespace, directory: UUID, action: str, what: str) -> None:
+    done = {"controller": options.controller, "directory_id": id_text(directory), "action": action}
+    show(options, done, f"controller {options.controller} with directory id {id_text(directory)} {what}")
 
 
 def _describe(options: argparse.Namespace) -> None:

@@ -43,6 +43,7 @@ from raylog.controller.handlers import (
     envelope,
     fetch,
     fetch_snapshot,
+    update_raft_voter,
     vote,
 )
 from raylog.controller.metadata_log import MetadataLog
@@ -50,6 +51,7 @@ from raylog.controller.mutation_quotas import MutationQuotas
 from raylog.controller.observers import Observers
 from raylog.controller.quorum.events import Flushed
 from raylog.controller.quorum.quorum import Quorum
+from raylog.controller.quorum_membership import update_voter
 from raylog.controller.snapshot_schedule import SnapshotSchedule
 from raylog.controller.voter import Voter
 from raylog.core.clock import Now
@@ -63,7 +65,7 @@ from raylog.metadata.image import MetadataImage
 from raylog.metadata.node_roles import is_coordinator
 from raylog.metadata.records import ControllerElected, MetadataRecord
 from raylog.metadata.topic_names import METADATA_PARTITION
-from raylog.metadata.voters import voter_ids
+from raylog.metadata.voters import QuorumVoter, VoterSet, voter_ids
 from raylog.protocol import registry
 from raylog.quotas.rate import Sampling
 from raylog.security import authorizer
@@ -84,8 +86,9 @@ log = logging.getLogger("raylog.controller")
 FILES_CHECK_INTERVAL_MS = 1000
 """How often the controller checks that the files of the metadata log still exist."""
 CHECKPOINT_INTERVAL_MS = 60_000
-COORDINATORS_CHECK_INTERVAL_MS = 1000
-"""How often the controller checks that each partition of an internal topic has its coordinator."""
+CHECK_INTERVAL_MS = 1000
+"""How often the controller checks that each partition of an internal topic has its coordinator, and that the quorum
+knows its listeners."""
 TOKEN_REMOVALS_MAX = 1000
 """Expired delegation tokens that are removed before other requests are served. Kafka's limit for one batch."""
 
@@ -108,6 +111,7 @@ HANDLERS: Final[dict[int, Handler]] = {
     registry.ALLOCATE_PRODUCER_IDS: allocate_producer_ids.handle,
     registry.ALTER_PARTITION: alter_partition.handle,
     registry.ASSIGN_REPLICAS_TO_DIRS: assign_replicas_to_dirs.handle,
+    registry.UPDATE_RAFT_VOTER: update_raft_voter.handle,
 }
 
 
@@ -135,9 +139,12 @@ class Controller(Node):
         new_nonce: Callable[[int], bytes],
         now: Now,
         voters: Sequence[BrokerId] = voter_ids(1),
+        known: Sequence[BrokerId] = (),
     ) -> None:
         """Lock and recover the directory. Raises KafkaError with the reason if that fails.
 
+        `voters` are those that the quorum began with, and apply until its log contains others; a controller that is to
+        join is given none. `known` are controllers that may know the leader (controller.quorum.bootstrap.servers).
         `may_be_new` lets it create the metadata log if there is none; for a voter that had one this would lose data.
         """
         limits = replace(connection_limits(configs), idle_ms=-1)
@@ -166,7 +173,7 @@ class Controller(Node):
             disk,
             log_path,
             identity,
-            voter_count=len(voters),
+            voters=VoterSet.of_ids(voters),
             may_be_new=may_be_new,
             new_id=new_id,
             now_ms=now.wall_ms,
@@ -174,7 +181,7 @@ class Controller(Node):
         self.voter = Voter(
             self,
             self.metadata_log,
-            voters,
+            known=known,
             timeouts=self.settings.quorum,
             jitter_ms=lambda most: int.from_bytes(new_nonce(4), "big") % (most + 1),
             leadership=self,
@@ -188,8 +195,8 @@ class Controller(Node):
         self.add_periodic_task(self.settings.imbalance_check_interval_ms, self._balance_leaders, now)
         check_interval_ms = self.settings.delegation_tokens.check_interval_ms
         self.add_periodic_task(check_interval_ms, lambda _: self.add_steps(self._remove_expired_tokens), now)
-        self.add_periodic_task(COORDINATORS_CHECK_INTERVAL_MS, self._place_coordinators, now)
-        if not self.quorum.others:
+        self.add_periodic_task(CHECK_INTERVAL_MS, self._check_each_second, now)
+        if self.quorum.is_voter and not self.quorum.others:
             self._become_only_leader(now)
 
     @property
@@ -230,6 +237,12 @@ class Controller(Node):
         """The offset of the next record to be appended."""
         return self.metadata_log.end_offset
 
+    @property
+    def as_voter(self) -> QuorumVoter:
+        """This controller as a voter, with its listeners."""
+        endpoints = tuple((name, each.host, each.port) for name, each in self.endpoints.items())
+        return QuorumVoter(self.identity.node_id, self.directory_id, endpoints)
+
     def decide(self, outcome: Outcome[Response, MetadataRecord], now: Now) -> Response:
         """Append and replay. The response may be sent as usual: sending waits until its records are committed.
 
@@ -245,6 +258,7 @@ class Controller(Node):
                 raise InvariantViolation(f"the active controller cannot write: {error.message}") from error
             raise
         self.unclean_elections += unclean
+        self.voter.voters_changed(now)
         return response
 
     def check_active(self) -> None:
@@ -373,6 +387,23 @@ class Controller(Node):
             self.decide(Outcome(None, records), now)
             if self.settings.leader_rebalance:
                 self.decide(balance_leaders(self.image, imbalance_percent_max=self.settings.imbalance_percent_max), now)
+
+    def _check_each_second(self, now: Now) -> None:
+        self._place_coordinators(now)
+        self._report_listeners(now)
+
+    def _report_listeners(self, now: Now) -> None:
+        """Have the listeners of this voter recorded if they have changed, as they may with each start. If it fails it
+        is tried again at the next check."""
+        own = self.as_voter
+        known = self.quorum.voters.get(own.voter_id)
+        if known is None or not own.endpoints or known.directory_id != own.directory_id or known == own:
+            return
+        if self.is_active:
+            with suppress(KafkaError):
+                self.decide(update_voter(self.image, self.quorum, own), now)
+        else:
+            self.voter.report(own, now)
 
     def _place_coordinators(self, now: Now) -> None:
         """Also let coordinators lead that may. If the disk fails it is tried again at the next check."""

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -14,7 +14,7 @@ from raylog.config.topic import CLEANUP_POLICY
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId
 from raylog.core.outcome import Outcome
-from raylog.metadata.features import FEATURES, KAFKA_METADATA_FEATURE
+from raylog.metadata.features import FEATURES, KAFKA_METADATA_FEATURE, KRAFT_FEATURE
 from raylog.metadata.image import MetadataImage
 from raylog.metadata.levels import (
     COMPACTION_LEVEL,
@@ -29,9 +29,13 @@ from raylog.metadata.topic_names import INTERNAL_TOPICS
 
 NEW_CLUSTER: Final = (
     FeatureLevelChanged(METADATA_FEATURE, LATEST_LEVEL),
-    *(FeatureLevelChanged(name, levels.highest) for name, levels in FEATURES.items() if levels.highest),
+    *(FeatureLevelChanged(name, levels.highest) for name, levels in FEATURES.items() if name != KRAFT_FEATURE),
 )
-"""The records after the first ControllerElected in a new cluster's metadata log: the newest levels."""
+"""The records after the first ControllerElected in a new cluster's metadata log: the newest levels.
+
+`kraft.version` begins at 0, as in Kafka with controller.quorum.voters: the leader must know the directory of each voter
+to raise it.
+"""
 
 NAME_SHOWN_MAX: Final = 100
 """How much of an unknown feature's name an error shows: a client may send a name as long as a request."""
@@ -61,10 +65,12 @@ def update_feature(
     *,
     proposed: Mapping[str, int],
     voters: Mapping[BrokerId, LevelRange | None],
+    raise_kraft_version: Callable[[], Outcome[None, MetadataRecord]],
 ) -> Outcome[None, MetadataRecord]:
     """Set the level of a feature; no records if it is that already. `proposed` are all levels of the same request.
 
-    `voters` as in `raise_level`. Raises KafkaError(INVALID_UPDATE_VERSION): for an unknown feature or upgrade type, a
+    `voters` as in `raise_level`; `raise_kraft_version` sets `kraft.version` to 1, whose records are control records.
+    Raises KafkaError(INVALID_UPDATE_VERSION): for an unknown feature or upgrade type, a
     level that a node does not support, a lower level without a downgrade and a higher one with it, and for a feature
     that requires a level of another one. Both kinds of downgrade are the same: no level's records are lost.
     """
@@ -93,6 +99,10 @@ def update_feature(
     if proposed.get(METADATA_FEATURE, image.metadata_level) < FEATURES_LEVEL:
         raise _invalid(name, level, f"It requires level {FEATURES_LEVEL} of {METADATA_FEATURE}.")
     _check_brokers(image, name, level)
+    if name == KRAFT_FEATURE:
+        if level < current:
+            raise _invalid(name, level, f"It is at level {current} and cannot be lowered.")
+        return raise_kraft_version()
     return Outcome(None, [FeatureLevelChanged(name, level)])
 
 

@@ -19,6 +19,7 @@ from uuid import UUID
 from raylog.controller.features import check_writable
 from raylog.controller.quorum.election_state import QUORUM_STATE_FILE, ElectionState
 from raylog.controller.quorum.events import LogEnd
+from raylog.controller.quorum.voter_history import VoterHistory
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.core.ids import ZERO_TOPIC_ID, LeaderEpoch, Offset
 from raylog.core.outcome import Outcome
@@ -30,14 +31,15 @@ from raylog.logstore.log_dir import LogDir
 from raylog.logstore.offset_checkpoint import CheckpointPlan
 from raylog.logstore.settings import LogSettings
 from raylog.metadata import records
+from raylog.metadata.control_records import VotersChanged
 from raylog.metadata.image import MetadataImage
 from raylog.metadata.levels import UnsupportedLevel
 from raylog.metadata.records import MetadataRecord
 from raylog.metadata.snapshot import SnapshotId, decode_snapshot, snapshot_named
 from raylog.metadata.snapshot_writer import SnapshotWriter
 from raylog.metadata.topic_names import METADATA_PARTITION, METADATA_TOPIC_ID
+from raylog.metadata.voters import VoterSet
 from raylog.protocol.records.batch import parse_header
-from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.wire import Buffer
 from raylog.transport.node import NodeIdentity
 
@@ -52,9 +54,11 @@ events = logging.getLogger("raylog.controller")
 class MetadataLog:
     """Used from `open` to `close`. If a method raises KafkaError the state in memory is unchanged."""
 
-    def __init__(self, disk: Disk, log_dir: LogDir, log: Log) -> None:
+    def __init__(self, disk: Disk, log_dir: LogDir, log: Log, configured: VoterSet) -> None:
         """Private: use `open`."""
         self.log = log
+        self.voters = VoterHistory(configured)
+        """The voters in all of the log, committed or not."""
         self.image = MetadataImage()
         self.next_offset = Offset(0)
         """The offset of the next record to be replayed into the image."""
@@ -74,13 +78,14 @@ class MetadataLog:
         path: str,
         identity: NodeIdentity,
         *,
-        voter_count: int,
+        voters: VoterSet,
         may_be_new: bool,
         new_id: Callable[[], UUID],
         now_ms: int,
     ) -> MetadataLog:
         """Lock and recover the directory, and load the latest snapshot. Raises KafkaError with the reason on failure.
 
+        `voters` are those of the configuration, which apply as long as the log contains none.
         `may_be_new` lets it create the metadata log if there is none; for a voter that had one this would lose data.
         """
         log_dir = LogDir.open(
@@ -93,8 +98,8 @@ class MetadataLog:
             new_id=new_id,
         )
         try:
-            opened = cls(disk, log_dir, _find_log(log_dir, may_be_new=may_be_new, now_ms=now_ms))
-            opened._load(voter_count=voter_count)
+            opened = cls(disk, log_dir, _find_log(log_dir, may_be_new=may_be_new, now_ms=now_ms), voters)
+            opened._load()
         except OSError as error:
             log_dir.abandon()
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path} cannot be opened: {error}") from error
@@ -140,21 +145,25 @@ class MetadataLog:
         if outcome.records:
             check_writable(outcome.records, self.image.metadata_level)
             expected = self.end_offset
-            batch = build_batch([NewRecord(None, records.encode(record), now_ms) for record in outcome.records])
+            batch = records.batch_of(outcome.records, now_ms=now_ms)
             appended = self.log.append_as_leader(
                 memoryview(batch), leader_epoch=leader_epoch, now_ms=now_ms, from_client=False
             )
             if (appended.first_offset, self.next_offset) != (expected, expected):
                 raise InvariantViolation(f"appended at {appended.first_offset}, replayed up to {self.next_offset}")
             self.bytes_since_snapshot += len(batch)
-            for record in outcome.records:
+            for at, record in enumerate(outcome.records):
                 self.image.replay(record)
+                if isinstance(record, VotersChanged):
+                    self.voters.appended(record.voters, Offset(expected + at))
             self.next_offset = self.end_offset
         return outcome.response
 
     def append_fetched(self, batches: Buffer, *, now_ms: int) -> None:
         """Append batches from the leader. They are durable when this returns."""
         self.log.append_as_follower(memoryview(batches), now_ms=now_ms)
+        for offset, changed in records.voters_in(batches):
+            self.voters.appended(changed.voters, offset)
         self.flush()
 
     def flush(self) -> None:
@@ -168,6 +177,7 @@ class MetadataLog:
     def truncate_to(self, offset: Offset) -> None:
         """Drop records that the new leader does not have. Durable when it returns."""
         self._log_dir.truncate_log(METADATA_PARTITION, offset)
+        self.voters.truncated(self.end_offset)
         if self.next_offset > self.end_offset:
             self.rewind(self.end_offset)
 
@@ -245,6 +255,7 @@ class MetadataLog:
         self.bytes_since_snapshot = 0
         self._start_at(snapshot.end_offset)
         self.image, self.next_offset = image, snapshot.end_offset
+        self.voters.restarted(image.voters, snapshot.end_offset)
 
     def read_snapshot(self, snapshot: SnapshotId, *, position: int, max_bytes: int) -> tuple[bytes, int]:
         """A part of the snapshot, and its total size. Raises KafkaError: SNAPSHOT_NOT_FOUND, POSITION_OUT_OF_RANGE."""
@@ -285,7 +296,7 @@ class MetadataLog:
     def abandon(self) -> None:
         self._log_dir.abandon()
 
-    def _load(self, *, voter_count: int) -> None:
+    def _load(self) -> None:
         self.log.flush()  # records that a crash left unsynced must be durable before they are reported
         named = (snapshot_named(name) for name in self._disk.listdir(self.log.path))
         self.snapshots = sorted(each for each in named if each is not None)
@@ -298,7 +309,23 @@ class MetadataLog:
                 "records before it: restore the directory"
             )
             raise _storage_error(missing)
-        self._load_election_state(voter_count)
+        self._load_voters()
+        self._load_election_state(len(self.voters.newest.voters))
+
+    def _load_voters(self) -> None:
+        self.voters.restarted(self.image.voters, self.next_offset)
+        position = self.next_offset
+        while position < self.end_offset:
+            try:
+                piece = self.log.read(position, max_bytes=READ_BYTES, upto=self.end_offset)
+                found = [each for each in records.voters_in(piece.records) if each[0] >= position]
+            except (KafkaError, InvariantViolation) as error:
+                raise _storage_error(f"{self.log.path} cannot be read: {error}") from error
+            for offset, changed in found:
+                self.voters.appended(changed.voters, offset)
+            if piece.next_offset <= position:
+                raise _storage_error(f"{self.log.path} cannot be read past offset {position}")
+            position = piece.next_offset
 
     def _is_of_another_log(self, snapshot: SnapshotId) -> bool:
         """Whether this log ends before the snapshot, or has another epoch at its end offset.
@@ -333,17 +360,17 @@ class MetadataLog:
             try:
                 self.election_state = ElectionState.decode(self._disk.read_file(path))
             except ValueError as error:
-                if voter_count > 1:
+                if voter_count != 1:
                     raise _storage_error(
                         f"{path} cannot be read: {error}; without it this voter could vote "
                         "twice in one epoch: restore the file"
                     ) from error
-        elif voter_count > 1 and last_epoch > 0:
+        elif voter_count != 1 and last_epoch > 0:
             raise _storage_error(
                 f"{path} is missing; without it this voter could vote twice in one epoch: restore the file"
             )
         if self.election_state.leader_epoch < last_epoch:
-            if voter_count > 1:
+            if voter_count != 1:
                 message = f"{path} is of epoch {self.election_state.leader_epoch}, the log of {last_epoch}"
                 raise _storage_error(f"{message}: the files belong to different controllers")
             self.election_state = ElectionState(last_epoch)  # a single voter always leads in a new epoch

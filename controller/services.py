@@ -21,6 +21,7 @@ from raylog.core.ids import LeaderEpoch, Offset
 from raylog.core.outcome import Outcome
 from raylog.metadata.image import MetadataImage
 from raylog.metadata.records import MetadataRecord
+from raylog.metadata.voters import QuorumVoter
 from raylog.security.authorization import Authorization
 from raylog.security.password_cipher import PasswordCipher
 from raylog.transport.endpoints import Endpoint
@@ -66,6 +67,9 @@ class ControllerServices(Protocol):
 
     @property
     def directory_id(self) -> UUID: ...
+
+    @property
+    def as_voter(self) -> QuorumVoter: ...
 
     @property
     def allows_unclean(self) -> TopicRule: ...

@@ -1,6 +1,6 @@
 """Carries out the decisions of the quorum: saves votes, sends requests to the other voters and fetches from the leader.
 
-There are two links to each other voter: votes must not wait behind a fetch that the leader has parked.
+An observer, and a voter whose other voters are gone, finds the leader by fetching from each controller that it knows.
 """
 
 from __future__ import annotations
@@ -22,17 +22,20 @@ from raylog.controller.quorum.events import (
     RequestVote,
     Ticked,
     VoteAnswered,
+    VotersReplaced,
 )
 from raylog.controller.quorum.quorum import Quorum
+from raylog.controller.received_snapshot import ReceivedSnapshot
 from raylog.controller.voter_levels import VoterLevels
+from raylog.controller.voter_links import LinkEvents, VoterLinks
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
-from raylog.core.ids import BrokerId, LeaderEpoch, Offset
-from raylog.metadata.image import MetadataImage
-from raylog.metadata.snapshot import SnapshotDecoder, SnapshotId
+from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, Offset
+from raylog.metadata.control_records import KRAFT_VERSIONS
+from raylog.metadata.snapshot import SnapshotId
 from raylog.metadata.snapshot_request import snapshot_request
 from raylog.metadata.topic_names import METADATA_PARTITION, METADATA_TOPIC_ID
-from raylog.metadata.voters import voter_name
+from raylog.metadata.voters import QuorumVoter
 from raylog.protocol.fetch import (
     FetchPartition,
     FetchPartitionResponse,
@@ -43,10 +46,10 @@ from raylog.protocol.fetch import (
 )
 from raylog.protocol.messages import begin_quorum_epoch, vote
 from raylog.protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
-from raylog.protocol.messages.fetch_snapshot import FetchSnapshotResponse, ResponsePartitionSnapshot
+from raylog.protocol.messages.fetch_snapshot import FetchSnapshotResponse
+from raylog.protocol.messages.update_raft_voter import KRaftVersionFeature, Listener, UpdateRaftVoterRequest
 from raylog.protocol.messages.vote import VoteRequest, VoteResponse
 from raylog.transport.node import Job, Node
-from raylog.transport.peer_link import PeerLink
 
 FETCH_WAIT_MS_MAX = 500
 """Kafka's limit for a voter's fetch. A quarter of the fetch timeout is used if that is shorter."""
@@ -73,42 +76,52 @@ class Voter:
         self,
         node: Node,
         log: MetadataLog,
-        voters: Sequence[BrokerId],
         *,
+        known: Sequence[BrokerId],
         timeouts: QuorumTimeouts,
         jitter_ms: Callable[[int], int],
         leadership: Leadership,
         now: Now,
     ) -> None:
+        """`known` are controllers that may know the leader (Kafka's controller.quorum.bootstrap.servers)."""
         self._identity = node.identity
         self._log = log
         self._leadership = leadership
         self._request_ms = timeouts.fetch_timeout_ms
         self._wait_ms = min(timeouts.fetch_timeout_ms // 4, FETCH_WAIT_MS_MAX)
+        newest = log.voters.newest
         known_committed = log.next_offset  # a snapshot holds committed records only
         self.quorum = Quorum(
             node.identity.node_id,
-            voters,
+            newest.voters,
             log.election_state,
+            directory_id=log.directory_id,
+            voters_offset=newest.offset,
+            voters_before=newest.before,
             high_watermark=known_committed,
             timeouts=timeouts,
             jitter_ms=jitter_ms,
             now_ms=now.monotonic_ms,
         )
-        self._request_links: dict[BrokerId, PeerLink] = {}
-        self._fetches: dict[BrokerId, PeerLink] = {}
+        self._known_controllers = [each for each in known if each != node.identity.node_id]
+        self._asked = 0
+        """How many of the known controllers were asked for the leader."""
         self._fetching: tuple[BrokerId, LeaderEpoch] | None = None
         """The leader and leader epoch of the fetch in flight."""
         self._retry_ms: int | None = None
-        self.levels = VoterLevels(node.identity.node_id, self.quorum.others, timeout_ms=self._request_ms)
+        self._reporting = False
+        self.levels = VoterLevels(node.identity.node_id, timeout_ms=self._request_ms)
         self._node = node
-        self._received: _ReceivedSnapshot | None = None
+        self._received: ReceivedSnapshot | None = None
         """The snapshot that is being fetched, or was fetched and is not installed yet."""
         self._writing = False
         """Whether a job writes it to the disk: until its end nothing is fetched."""
-        for voter in self.quorum.others:
-            self._request_links[voter] = self._link_to(node, voter, self._request_link_ready, self._peer_lost)
-            self._fetches[voter] = self._link_to(node, voter, lambda _, now: self._fetch(now), self._fetches_lost)
+        self._links = VoterLinks(
+            node,
+            requests=LinkEvents(ready=self._request_link_ready, lost=self._peer_lost),
+            fetches=LinkEvents(ready=lambda _, now: self._fetch(now), lost=self._fetches_lost, gone=self._cannot_fetch),
+        )
+        self._links.connect(self.quorum.others)
 
     def step(self, event: Event, now: Now) -> Ready:
         """Pass the event to the quorum and carry out its effects. The event may be answered when this returns."""
@@ -138,35 +151,44 @@ class Voter:
             self._retry_ms = None
             self._fetch(now)
         if now.monotonic_ms >= self.quorum.deadline_ms:
+            self._asked += self.quorum.leader_id == NO_BROKER_ID
             self.step(Ticked(), now)
 
     def next_deadline_ms(self) -> int:
         return min(self.quorum.deadline_ms, self._retry_ms or self.quorum.deadline_ms)
 
-    # --- requests to other voters
+    # --- links to other controllers
 
-    def _link_to(
-        self,
-        node: Node,
-        voter: BrokerId,
-        ready: Callable[[BrokerId, Now], None],
-        lost: Callable[[BrokerId, Now], None],
-    ) -> PeerLink:
-        return node.new_link(
-            voter_name(voter), on_ready=lambda now: ready(voter, now), on_lost=lambda now: lost(voter, now)
-        )
+    def _request_link_ready(self, other: BrokerId, now: Now) -> None:
+        self.levels.ask(other, self._links.to(other), now)
 
-    def _request_link_ready(self, voter: BrokerId, now: Now) -> None:
-        self.levels.ask(voter, self._request_links[voter], now)
+    def _peer_lost(self, other: BrokerId, now: Now) -> None:
+        self.levels.lost(other)
+        self.step(PeerLost(other), now)
 
-    def _peer_lost(self, voter: BrokerId, now: Now) -> None:
-        self.levels.lost(voter)
-        self.step(PeerLost(voter), now)
-
-    def _fetches_lost(self, voter: BrokerId, now: Now) -> None:
-        if self._fetching is not None and self._fetching[0] == voter:
+    def _fetches_lost(self, other: BrokerId, now: Now) -> None:
+        if self._fetching is not None and self._fetching[0] == other:
             self._fetching = None
-        self.step(PeerLost(voter), now)
+        self.step(PeerLost(other), now)
+
+    def _cannot_fetch(self, other: BrokerId, now: Now) -> None:
+        if self.quorum.leader_id == NO_BROKER_ID and other == self._source():
+            self._asked += 1
+            self._fetch(now)
+
+    def voters_changed(self, now: Now) -> None:
+        """To be called after every change of the log: the quorum learns of another newest voter set."""
+        newest = self._log.voters.newest
+        if (newest.offset, newest.voters) != (self.quorum.voters_offset, self.quorum.voters):
+            self.step(VotersReplaced(newest.voters, newest.offset, newest.before), now)
+            self._links.keep({*self.quorum.others, *self._known_controllers, self.quorum.leader_id})
+            self._links.connect(self.quorum.others)
+
+    def observed(self, other: BrokerId) -> None:
+        """Another controller fetches as an observer: connect to it, to learn the levels that it supports."""
+        self._links.to(other)
+
+    # --- requests to other voters
 
     def _send(self, message: Message, now: Now) -> None:
         voter = message.voter
@@ -175,12 +197,13 @@ class Voter:
                 replica_epoch=message.leader_epoch,
                 replica_id=self._identity.node_id,
                 replica_directory_id=self._log.directory_id,
+                voter_directory_id=message.directory_id,
                 last_offset_epoch=message.log_end.last_epoch,
                 last_offset=message.log_end.end_offset,
                 pre_vote=message.pre_vote,
             )
             topic = vote.RequestTopicData(topic_name=METADATA_PARTITION.topic, partitions=(wanted,))
-            self._request_links[voter].request(
+            self._links.to(voter).request(
                 VoteRequest(cluster_id=self._identity.cluster_id, voter_id=voter, topics=(topic,)),
                 lambda response, now: self._vote_answered(message, response, now),
                 _ignore,
@@ -192,7 +215,7 @@ class Voter:
             leader_id=self._identity.node_id, leader_epoch=message.leader_epoch
         )
         begun_topic = begin_quorum_epoch.RequestTopicData(topic_name=METADATA_PARTITION.topic, partitions=(begun,))
-        self._request_links[voter].request(
+        self._links.to(voter).request(
             BeginQuorumEpochRequest(cluster_id=self._identity.cluster_id, voter_id=voter, topics=(begun_topic,)),
             self._epoch_answered,
             _ignore,
@@ -221,13 +244,36 @@ class Voter:
             [answer] = topic.partitions
             self.step(EpochSeen(LeaderEpoch(answer.leader_epoch), BrokerId(answer.leader_id)), now)
 
+    def report(self, own: QuorumVoter, now: Now) -> None:
+        """Report the listeners of this voter to the leader, if it is known and there is not a report on the way."""
+        leader_id = self.quorum.leader_id
+        if self._reporting or leader_id in (NO_BROKER_ID, own.voter_id):
+            return
+        self._reporting = True
+
+        def ended(_: object, now: Now) -> None:
+            self._reporting = False
+
+        lowest, highest = KRAFT_VERSIONS
+        request = UpdateRaftVoterRequest(
+            cluster_id=self._identity.cluster_id,
+            current_leader_epoch=self.quorum.leader_epoch,
+            voter_id=own.voter_id,
+            voter_directory_id=own.directory_id,
+            listeners=tuple(Listener(name=name, host=host, port=port) for name, host, port in own.endpoints),
+            k_raft_version_feature=KRaftVersionFeature(min_supported_version=lowest, max_supported_version=highest),
+        )
+        self._links.to(leader_id).request(request, ended, ended, now=now, timeout_ms=self._request_ms)
+
     # --- following
 
     def _fetch(self, now: Now) -> None:
         """Fetch from the leader, one fetch at a time: the log, or a snapshot in place of it."""
-        leader_id, leader_epoch = self.quorum.leader_id, self.quorum.leader_epoch
-        link = self._fetches.get(leader_id)
-        if link is None or not link.ready or self._retry_ms is not None:
+        leader_id, leader_epoch = self._source(), self.quorum.leader_epoch
+        if leader_id in (NO_BROKER_ID, self._identity.node_id) or self._retry_ms is not None:
+            return
+        link = self._links.fetching_from(leader_id)
+        if not link.ready:
             return
         if self._writing or (self._fetching is not None and self._fetching[0] == leader_id):
             return
@@ -240,6 +286,7 @@ class Voter:
             last_fetched_epoch=end.last_epoch,
             partition_max_bytes=FETCH_BYTES_MAX,
             high_watermark=self.quorum.high_watermark,
+            replica_directory_id=self._log.directory_id,
         )
         request = FetchRequest(
             cluster_id=self._identity.cluster_id,
@@ -258,6 +305,18 @@ class Voter:
             timeout_ms=self._wait_ms + self._request_ms,
         )
 
+    def _source(self) -> BrokerId:
+        """Where to fetch from: the leader, or a controller that may know it; NO_BROKER_ID: only the others' requests,
+        or an election, can tell."""
+        quorum = self.quorum
+        if quorum.leader_id != NO_BROKER_ID or quorum.is_leader:
+            return quorum.leader_id
+        if quorum.starts_elections:  # the other voters are asked for their votes
+            others = [each for each in self._known_controllers if each not in quorum.voters]
+        else:
+            others = sorted({*self._known_controllers, *quorum.others})
+        return others[self._asked % len(others)] if others else NO_BROKER_ID
+
     def _fetch_ended(self, fetching: tuple[BrokerId, LeaderEpoch], now: Now) -> None:
         if self._fetching == fetching:
             self._fetching = None
@@ -275,14 +334,22 @@ class Voter:
                 self.step(LeaderSeen(*fetching), now)
                 if self._write(lambda: self._take(fetching, result, now), now):
                     return
+            elif self.quorum.leader_id == NO_BROKER_ID:  # the leader was found
+                self._leader_hinted(result, now)
         else:
-            hint = result.current_leader
-            self.step(EpochSeen(LeaderEpoch(hint.leader_epoch), BrokerId(hint.leader_id)), now)
+            self._leader_hinted(result, now)
             if self._follows(fetching):  # it stopped leading, and no new leader is known yet
                 self.step(PeerLost(fetching[0]), now)
                 self._retry_ms = now.monotonic_ms + RETRY_MS
         self._fetch_ended(fetching, now)
         self._fetch(now)
+
+    def _leader_hinted(self, result: FetchPartitionResponse, now: Now) -> None:
+        hint = result.current_leader
+        self.step(EpochSeen(LeaderEpoch(hint.leader_epoch), BrokerId(hint.leader_id)), now)
+        if self.quorum.leader_id == NO_BROKER_ID:
+            self._asked += 1
+            self._retry_ms = now.monotonic_ms + RETRY_MS
 
     def _write(self, write: Callable[[], bool], now: Now) -> bool:
         """The result of `write`; on a full disk False, and the next fetch waits for RETRY_MS."""
@@ -300,16 +367,18 @@ class Voter:
             snapshot = SnapshotId(Offset(result.snapshot_id.end_offset), LeaderEpoch(result.snapshot_id.epoch))
             received = self._received
             if received is not None and received.snapshot == snapshot and received.written:
-                self._install(received)  # the leader had changed while it was written
+                self._install(received, now)  # the leader had changed while it was written
                 return False
-            self._received = received = _ReceivedSnapshot(snapshot)
+            self._received = received = ReceivedSnapshot(snapshot)
             self._fetch_snapshot(fetching, received, now)
             return True
         if result.diverging_epoch.end_offset >= 0:
             self._truncate(result.diverging_epoch.epoch, Offset(result.diverging_epoch.end_offset))
+            self.voters_changed(now)
             return False
         for batches in result.records or ():
             self._log.append_fetched(batches, now_ms=now.wall_ms)
+        self.voters_changed(now)
         self.quorum.follower_high_watermark(Offset(result.high_watermark), self._log.flushed_end)
         self._log.replay_upto(self.quorum.high_watermark)
         return False
@@ -325,10 +394,16 @@ class Voter:
             )
         self._log.truncate_to(cut)
 
-    def _fetch_snapshot(self, fetching: tuple[BrokerId, LeaderEpoch], received: _ReceivedSnapshot, now: Now) -> None:
+    def _fetch_snapshot(self, fetching: tuple[BrokerId, LeaderEpoch], received: ReceivedSnapshot, now: Now) -> None:
         identity = self._identity
-        self._fetches[fetching[0]].request(
-            snapshot_request(identity.cluster_id, identity.node_id, received.snapshot, len(received.data)),
+        self._links.fetching_from(fetching[0]).request(
+            snapshot_request(
+                identity.cluster_id,
+                identity.node_id,
+                received.snapshot,
+                len(received.data),
+                directory_id=self._log.directory_id,
+            ),
             lambda response, now: self._snapshot_fetched(fetching, received, response, now),
             lambda _, now: self._fetch_ended(fetching, now),
             now=now,
@@ -338,7 +413,7 @@ class Voter:
     def _snapshot_fetched(
         self,
         fetching: tuple[BrokerId, LeaderEpoch],
-        received: _ReceivedSnapshot,
+        received: ReceivedSnapshot,
         response: FetchSnapshotResponse,
         now: Now,
     ) -> None:
@@ -359,7 +434,7 @@ class Voter:
         self._fetch(now)
 
     def _snapshot_written(
-        self, fetching: tuple[BrokerId, LeaderEpoch], received: _ReceivedSnapshot, failure: OSError | None
+        self, fetching: tuple[BrokerId, LeaderEpoch], received: ReceivedSnapshot, failure: OSError | None
     ) -> None:
         now = self._node.now
         self._writing = False
@@ -368,40 +443,16 @@ class Voter:
         else:
             received.written = True
             if self._follows(fetching):
-                self._write(lambda: self._install(received), now)
+                self._write(lambda: self._install(received, now), now)
         self._fetch_ended(fetching, now)
         self._fetch(now)
 
-    def _install(self, received: _ReceivedSnapshot) -> bool:
+    def _install(self, received: ReceivedSnapshot, now: Now) -> bool:
         self._received = None
         self._log.install(received.snapshot, received.image())
+        self.voters_changed(now)
         self.quorum.follower_high_watermark(received.snapshot.end_offset, self._log.flushed_end)
         return True
-
-
-class _ReceivedSnapshot:
-    """A snapshot that arrives in pieces; each is decoded when it arrives."""
-
-    def __init__(self, snapshot: SnapshotId) -> None:
-        self.snapshot = snapshot
-        self.data = bytearray()
-        self.written = False
-        """Whether all of it is in its file."""
-        self._decoder = SnapshotDecoder()
-        self._image: MetadataImage | None = None
-
-    def take(self, piece: ResponsePartitionSnapshot) -> bool:
-        """Raises KafkaError(CORRUPT_MESSAGE)."""
-        self.data += piece.unaligned_records
-        self._decoder.feed(piece.unaligned_records)
-        if len(self.data) >= piece.size:
-            self._image = self._decoder.finish()
-        return True
-
-    def image(self) -> MetadataImage:
-        """After the last piece."""
-        assert self._image is not None
-        return self._image
 
 
 def _ignore(error: KafkaError, now: Now) -> None:

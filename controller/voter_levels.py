@@ -1,6 +1,6 @@
-"""The metadata levels that the voters of the quorum support, learned over the links between them.
+"""The metadata levels that the controllers support, learned over the links between them.
 
-Brokers register their range of levels in the metadata log; voters say theirs in ApiVersions. A voter that is not
+Brokers register their range of levels in the metadata log; controllers say theirs in ApiVersions. One that is not
 connected is unknown: it may have been replaced by another version of raylog.
 """
 
@@ -19,26 +19,32 @@ _REQUEST = ApiVersionsRequest(client_software_name="raylog", client_software_ver
 
 
 class VoterLevels:
-    """What this voter knows of itself and of the others."""
+    """What this controller knows of itself and of the others."""
 
-    def __init__(self, own_id: BrokerId, others: Iterable[BrokerId], *, timeout_ms: int) -> None:
+    def __init__(self, own_id: BrokerId, *, timeout_ms: int) -> None:
         self._timeout_ms = timeout_ms
-        self.supported: dict[BrokerId, LevelRange | None] = {own_id: SUPPORTED, **dict.fromkeys(others)}
-        """By voter; None: unknown."""
+        self._supported: dict[BrokerId, LevelRange] = {own_id: SUPPORTED}
 
-    def ask(self, voter: BrokerId, link: PeerLink, now: Now) -> None:
-        """To be called whenever the link to the voter is ready."""
+    def of(self, controller: BrokerId) -> LevelRange | None:
+        """None: unknown."""
+        return self._supported.get(controller)
+
+    def of_all(self, controllers: Iterable[BrokerId]) -> dict[BrokerId, LevelRange | None]:
+        return {each: self._supported.get(each) for each in controllers}
+
+    def ask(self, controller: BrokerId, link: PeerLink, now: Now) -> None:
+        """To be called whenever the link to the controller is ready."""
 
         def answered(response: ApiVersionsResponse, _: Now) -> None:
             if response.error_code == ErrorCode.NONE:
                 ranges = ((each.name, each.min_version, each.max_version) for each in response.supported_features)
-                self.supported[voter] = level_range(tuple(ranges))
+                self._supported[controller] = level_range(tuple(ranges))
 
         link.request(_REQUEST, answered, _unknown, now=now, timeout_ms=self._timeout_ms)
 
-    def lost(self, voter: BrokerId) -> None:
-        """To be called whenever the link to the voter is lost."""
-        self.supported[voter] = None
+    def lost(self, controller: BrokerId) -> None:
+        """To be called whenever the link to the controller is lost."""
+        self._supported.pop(controller, None)
 
 
 def _unknown(error: KafkaError, now: Now) -> None:

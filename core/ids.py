@@ -29,6 +29,8 @@ NO_SEQUENCE = -1
 NO_TIMESTAMP_MS = -1
 NO_BROKER_ID = BrokerId(-1)
 ZERO_TOPIC_ID = UUID(int=0)
+NO_DIRECTORY_ID = UUID(int=0)
+"""Where the id of a log directory is not known (KIP-858)."""
 
 
 class TopicPartition(NamedTuple):

@@ -9,7 +9,7 @@ clients use; their names and levels are Kafka's. A level is a record of the meta
 | `transaction.version` | 0-2 | 1: flexible records in `__transaction_state`; 2: transactions of version 2 (KIP-890) |
 | `group.version` | 0-1 | 1: groups of the consumer protocol (KIP-848) |
 | `share.version` | 0-1 | 1: share groups (KIP-932) |
-| `kraft.version` | 0 | 1 would be a quorum whose voters change (KIP-853) |
+| `kraft.version` | 0-1 | 1: a quorum whose voters can change (KIP-853); as in Kafka it cannot be lowered |
 | `metadata.version` | 25 | Kafka's name of what clients find in 4.0; it follows `raylog.metadata`, and gates nothing |
 """
 
@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from raylog.metadata.control_records import KRAFT_VERSIONS
 from raylog.metadata.levels import (
     CONSUMER_GROUPS_LEVEL,
     FEATURES_LEVEL,
@@ -46,7 +47,7 @@ FEATURES: Final[Mapping[str, LevelRange]] = {
     TRANSACTION_FEATURE: LevelRange(0, 2),
     GROUP_FEATURE: LevelRange(0, 1),
     SHARE_FEATURE: LevelRange(0, 1),
-    KRAFT_FEATURE: LevelRange(0, 0),
+    KRAFT_FEATURE: LevelRange(*KRAFT_VERSIONS),
 }
 """The levels that this version of raylog supports, of the features whose levels are records of their own.
 

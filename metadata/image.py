@@ -9,7 +9,8 @@ from uuid import UUID
 
 from raylog.core.errors import InvariantViolation
 from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, Offset, ProducerId, TopicPartition
-from raylog.metadata.features import check_feature_supported, level_of
+from raylog.metadata.control_records import KRaftVersionChanged, VotersChanged
+from raylog.metadata.features import KRAFT_FEATURE, check_feature_supported, level_of
 from raylog.metadata.levels import FIRST_LEVEL, METADATA_FEATURE, check_supported
 from raylog.metadata.node_roles import is_coordinator
 from raylog.metadata.records import (
@@ -45,6 +46,7 @@ from raylog.metadata.records import (
     TopicDeleted,
 )
 from raylog.metadata.topic_names import metric_name
+from raylog.metadata.voters import VoterSet
 from raylog.quotas.client_quotas import ClientQuotas
 from raylog.security.acl import AclBinding, Operation, PatternType, Permission, ResourceType
 from raylog.security.acl_index import AccessControlLists
@@ -152,6 +154,8 @@ class MetadataImage:
         """The finalized level of `raylog.metadata`."""
         self.feature_levels: dict[str, int] = {}
         """The finalized levels of other features that were set; see `feature_level`."""
+        self.voters: VoterSet | None = None
+        """The voters of the quorum; None while they are those of the configuration."""
 
     def copy(self) -> MetadataImage:
         """A copy that is independent of later records."""
@@ -178,6 +182,7 @@ class MetadataImage:
         copy.client_metrics = dict(self.client_metrics)
         copy.metadata_level = self.metadata_level
         copy.feature_levels = dict(self.feature_levels)
+        copy.voters = self.voters
         return copy
 
     def feature_level(self, name: str) -> int:
@@ -390,6 +395,10 @@ class MetadataImage:
                 del self.delegation_tokens[record.token_id]
             case FeatureLevelChanged():
                 self._set_feature_level(record.feature, record.level)
+            case KRaftVersionChanged():
+                self._set_feature_level(KRAFT_FEATURE, record.level)
+            case VotersChanged():
+                self.voters = record.voters
             case ControllerElected():
                 pass  # the quorum keeps track of its leader
 

@@ -3,12 +3,13 @@ credentials, client quotas and delegation tokens.
 
 Each record is a frozen dataclass named in the past tense. On disk a record is the value of an ordinary Kafka record:
 a msgpack array `[kind, field, ...]`, fields in the order of the class. A kind never changes its meaning, and a field is
-added at the end only, with a default, so that every old log can be replayed.
+added at the end only, with a default, so that every old log can be replayed. What concerns the quorum itself are
+control records in Kafka's own format (`control_records.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -17,6 +18,13 @@ import msgpack
 
 from raylog.core.errors import InvariantViolation
 from raylog.core.ids import BrokerId, LeaderEpoch, Offset, ProducerId
+from raylog.metadata.control_records import (
+    ControlRecord,
+    KRaftVersionChanged,
+    VotersChanged,
+    decode_control,
+    encode_control,
+)
 from raylog.metadata.levels import (
     CLIENT_METRICS_LEVEL,
     DIRECTORIES_LEVEL,
@@ -27,7 +35,9 @@ from raylog.metadata.levels import (
     PASSWORDS_LEVEL,
     unknown_kind,
 )
-from raylog.protocol.records.reader import read_batches
+from raylog.protocol.records.batch import BatchHeader, split_batches
+from raylog.protocol.records.builder import NewRecord, build_batch
+from raylog.protocol.records.reader import read_records, whole_batches
 from raylog.protocol.wire import Buffer
 
 
@@ -318,7 +328,7 @@ class ClientMetricsConfigsChanged:
     configs: tuple[tuple[str, str], ...]
 
 
-MetadataRecord = (
+DataRecord = (
     TopicCreated
     | TopicDeleted
     | PartitionCreated
@@ -349,8 +359,10 @@ MetadataRecord = (
     | GroupConfigsChanged
     | ClientMetricsConfigsChanged
 )
+"""What the metadata log holds as data."""
+MetadataRecord = DataRecord | ControlRecord
 
-_KINDS: dict[int, type[MetadataRecord]] = {
+_KINDS: dict[int, type[DataRecord]] = {
     1: TopicCreated,
     2: TopicDeleted,
     3: PartitionCreated,
@@ -394,6 +406,8 @@ _INTRODUCED: dict[type[MetadataRecord], int] = {
     ReplicasAssignedToDirectory: DIRECTORIES_LEVEL,
     GroupConfigsChanged: GROUP_CONFIGS_LEVEL,
     ClientMetricsConfigsChanged: CLIENT_METRICS_LEVEL,
+    KRaftVersionChanged: FEATURES_LEVEL,
+    VotersChanged: FEATURES_LEVEL,
 }
 """The metadata level that introduced a kind, where that is not the first."""
 
@@ -422,7 +436,7 @@ class _Layout(NamedTuple):
     """Those of `_DECODERS`, by the positions of their fields."""
 
 
-def _layout_of(number: int, kind: type[MetadataRecord]) -> _Layout:
+def _layout_of(number: int, kind: type[DataRecord]) -> _Layout:
     names = tuple(field.name for field in fields(kind))
     return _Layout(number, names, tuple((at, _DECODERS[name]) for at, name in enumerate(names) if name in _DECODERS))
 
@@ -439,7 +453,7 @@ def required_level(record: MetadataRecord) -> int:
     return _INTRODUCED.get(type(record), FIRST_LEVEL)
 
 
-def encode(record: MetadataRecord) -> bytes:
+def encode(record: DataRecord) -> bytes:
     number, names, _ = _LAYOUTS[type(record)]
     packed: bytes = msgpack.packb((number, *(getattr(record, name) for name in names)), default=_uuid_bytes)
     return packed
@@ -449,7 +463,7 @@ def _uuid_bytes(value: UUID) -> bytes:
     return value.bytes
 
 
-def decode(value: bytes) -> MetadataRecord:
+def decode(value: bytes) -> DataRecord:
     """The record in `value`. Raises UnsupportedLevel for an unknown kind, InvariantViolation for other bytes."""
     try:
         number, *values = msgpack.unpackb(value, use_list=False)
@@ -467,7 +481,40 @@ def decode(value: bytes) -> MetadataRecord:
         raise InvariantViolation(f"not a metadata record: {value[:40]!r}") from error
 
 
+def batch_of(records: Sequence[MetadataRecord], *, now_ms: int) -> bytearray:
+    """The record batch that holds the records: all of them data, or all control records. Raises InvariantViolation."""
+    data = [NewRecord(None, encode(each), now_ms) for each in records if not isinstance(each, ControlRecord)]
+    if len(data) == len(records):
+        return build_batch(data)
+    if data:
+        raise InvariantViolation("data and control records cannot be in one batch")
+    control = (encode_control(each) for each in records if isinstance(each, ControlRecord))
+    return build_batch([NewRecord(key, value, now_ms) for key, value in control], control=True)
+
+
 def decode_batches(batches: Buffer, *, from_offset: Offset) -> Iterator[tuple[Offset, MetadataRecord]]:
-    """The records in record batches of the metadata log, with their offsets. Raises InvariantViolation as `decode`."""
-    for record in read_batches(batches, from_offset=from_offset):
-        yield Offset(record.offset), decode(record.value or b"")
+    """The records in record batches of the metadata log, with their offsets. Raises InvariantViolation as `decode`.
+
+    A truncated last batch is left out.
+    """
+    for position, header in _whole(batches):
+        if header.next_offset <= from_offset:
+            continue
+        for record in read_records(batches, position, header):
+            if record.offset >= from_offset:
+                found = decode_control(record) if header.is_control else decode(record.value or b"")
+                yield Offset(record.offset), found
+
+
+def voters_in(batches: Buffer) -> Iterator[tuple[Offset, VotersChanged]]:
+    """The voter sets in record batches of the metadata log, with their offsets. Other records are not decoded."""
+    for position, header in _whole(batches):
+        for record in read_records(batches, position, header) if header.is_control else ():
+            found = decode_control(record)
+            if isinstance(found, VotersChanged):
+                yield Offset(record.offset), found
+
+
+def _whole(batches: Buffer) -> Iterator[tuple[int, BatchHeader]]:
+    size_bytes, _ = whole_batches(batches)
+    return split_batches(memoryview(batches)[:size_bytes])

@@ -15,6 +15,8 @@ import msgpack
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.core.ids import LeaderEpoch, Offset
 from raylog.metadata import records
+from raylog.metadata.control_records import KRaftVersionChanged, VotersChanged, decode_control
+from raylog.metadata.features import KRAFT_FEATURE
 from raylog.metadata.image import MetadataImage, acl_added, token_created
 from raylog.metadata.levels import FIRST_LEVEL, METADATA_FEATURE, UnsupportedLevel
 from raylog.metadata.records import (
@@ -37,10 +39,11 @@ from raylog.protocol.records.batch import (
     BATCH_LENGTH_AT,
     BATCH_LENGTH_MIN,
     LOG_OVERHEAD,
+    parse_header,
     split_batches,
     verify_crc,
 )
-from raylog.protocol.records.reader import read_batches
+from raylog.protocol.records.reader import read_records
 from raylog.protocol.wire import Buffer
 
 HEADER_KEY = b"snapshot"
@@ -72,7 +75,9 @@ def records_of(image: MetadataImage) -> Iterator[MetadataRecord]:
     if image.metadata_level > FIRST_LEVEL:
         yield FeatureLevelChanged(METADATA_FEATURE, image.metadata_level)
     for feature, level in sorted(image.feature_levels.items()):
-        yield FeatureLevelChanged(feature, level)
+        yield KRaftVersionChanged(level) if feature == KRAFT_FEATURE else FeatureLevelChanged(feature, level)
+    if image.voters is not None:
+        yield VotersChanged(image.voters)
     for topic_id, name in image.deleted_topics.items():
         yield TopicCreated(name, topic_id)
         yield TopicDeleted(topic_id)
@@ -159,13 +164,15 @@ class SnapshotDecoder:
         return self._image
 
     def _replay(self, batch: memoryview) -> None:
-        for record in read_batches(batch, from_offset=Offset(0)):
+        header = parse_header(batch)
+        for record in read_records(batch, 0, header):
             if record.key == HEADER_KEY and self._expected < 0:
                 self._expected = msgpack.unpackb(record.value or b"")
                 continue
             self._seen += 1
             try:
-                self._image.replay(records.decode(record.value or b""))
+                decoded = decode_control(record) if header.is_control else records.decode(record.value or b"")
+                self._image.replay(decoded)
             except UnsupportedLevel:
                 raise
             except InvariantViolation as error:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from raylog.core.ids import BrokerId
+from uuid import UUID
+
+from raylog.core.ids import NO_DIRECTORY_ID, BrokerId
 from raylog.metadata.snapshot import SnapshotId
 from raylog.metadata.topic_names import METADATA_PARTITION
 from raylog.protocol.messages import fetch_snapshot
@@ -13,14 +15,20 @@ PIECE_BYTES_MAX = 128 << 10
 
 
 def snapshot_request(
-    cluster_id: str, replica_id: BrokerId, snapshot: SnapshotId, position: int
+    cluster_id: str,
+    replica_id: BrokerId,
+    snapshot: SnapshotId,
+    position: int,
+    *,
+    directory_id: UUID = NO_DIRECTORY_ID,
 ) -> FetchSnapshotRequest:
-    """The piece of the snapshot from `position` on."""
+    """The piece of the snapshot from `position` on. A controller gives the id of its log directory."""
     wanted = fetch_snapshot.RequestPartitionSnapshot(
         partition=METADATA_PARTITION.partition,
         current_leader_epoch=-1,
         snapshot_id=fetch_snapshot.SnapshotId(end_offset=snapshot.end_offset, epoch=snapshot.epoch),
         position=position,
+        replica_directory_id=directory_id,
     )
     topic = fetch_snapshot.RequestTopicSnapshot(name=METADATA_PARTITION.topic, partitions=(wanted,))
     return FetchSnapshotRequest(

@@ -10,6 +10,7 @@ import msgpack
 from raylog.logstore.checkpoint import write_file_atomically
 from raylog.logstore.disk import Disk
 from raylog.metadata import records
+from raylog.metadata.control_records import ControlRecord
 from raylog.metadata.image import MetadataImage
 from raylog.metadata.snapshot import HEADER_KEY, SnapshotId, records_of
 from raylog.protocol.records.builder import NewRecord, build_batch
@@ -33,14 +34,18 @@ class SnapshotWriter:
         self._count = 0
         self._batches: list[bytes | bytearray] = []
         self._batch: list[NewRecord] = []
+        self._control: list[ControlRecord] = []
 
     def step(self, records_max: int) -> bool:
         """Encode up to so many records; whether all are encoded. Not to be called again once it has returned True."""
         batch = self._batch
         taken = 0
         for record in islice(self._records, records_max):
-            batch.append(NewRecord(None, records.encode(record), self._now_ms))
             taken += 1
+            if isinstance(record, ControlRecord):
+                self._control.append(record)
+                continue
+            batch.append(NewRecord(None, records.encode(record), self._now_ms))
             if len(batch) == BATCH_RECORDS:
                 self._close_batch()
                 batch = self._batch
@@ -49,6 +54,9 @@ class SnapshotWriter:
             return False
         if batch:
             self._close_batch()
+        if self._control:
+            self._batches.insert(0, records.batch_of(self._control, now_ms=self._now_ms))
+            self.size_bytes += len(self._batches[0])
         header = build_batch([NewRecord(HEADER_KEY, msgpack.packb(self._count), self._now_ms)])
         self._batches.insert(0, header)
         self.size_bytes += len(header)

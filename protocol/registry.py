@@ -14,6 +14,7 @@ from raylog.protocol import codec, fetch, produce
 from raylog.protocol.messages import (
     add_offsets_to_txn,
     add_partitions_to_txn,
+    add_raft_voter,
     allocate_producer_ids,
     alter_client_quotas,
     alter_configs,
@@ -78,6 +79,7 @@ from raylog.protocol.messages import (
     push_telemetry,
     read_share_group_state,
     read_share_group_state_summary,
+    remove_raft_voter,
     renew_delegation_token,
     sasl_authenticate,
     sasl_handshake,
@@ -89,6 +91,7 @@ from raylog.protocol.messages import (
     txn_offset_commit,
     unregister_broker,
     update_features,
+    update_raft_voter,
     vote,
     write_share_group_state,
     write_txn_markers,
@@ -208,6 +211,9 @@ SHARE_GROUP_HEARTBEAT: Final = 76
 SHARE_GROUP_DESCRIBE: Final = 77
 SHARE_FETCH: Final = 78
 SHARE_ACKNOWLEDGE: Final = 79
+ADD_RAFT_VOTER: Final = 80
+REMOVE_RAFT_VOTER: Final = 81
+UPDATE_RAFT_VOTER: Final = 82
 INITIALIZE_SHARE_GROUP_STATE: Final = 83
 READ_SHARE_GROUP_STATE: Final = 84
 WRITE_SHARE_GROUP_STATE: Final = 85
@@ -288,6 +294,8 @@ APIS: Final = (
     served(ALTER_USER_SCRAM_CREDENTIALS, "AlterUserScramCredentials", 0, 0, 0, 0, alter_user_scram_credentials),
     served(DESCRIBE_QUORUM,         "DescribeQuorum",       0,  2, 0,    0, describe_quorum),
     served(UPDATE_FEATURES,         "UpdateFeatures",       0,  2, 0,    0, update_features),
+    served(ADD_RAFT_VOTER,          "AddRaftVoter",         0,  1, 0,    0, add_raft_voter),
+    served(REMOVE_RAFT_VOTER,       "RemoveRaftVoter",      0,  0, 0,    0, remove_raft_voter),
     served(DESCRIBE_CLUSTER,        "DescribeCluster",      0,  2, 0,    0, describe_cluster),
     served(DESCRIBE_PRODUCERS,      "DescribeProducers",    0,  0, 0,    0, describe_producers),
     served(UNREGISTER_BROKER,       "UnregisterBroker",     0,  0, 0,    0, unregister_broker),
@@ -323,6 +331,7 @@ INTERNAL_APIS: Final = (
     served(ALLOCATE_PRODUCER_IDS,   "AllocateProducerIds",  0,  0, 0,    0, allocate_producer_ids, internal=True),
     served(ALTER_PARTITION,         "AlterPartition",       2,  3, 2,    2, alter_partition, internal=True),
     served(ASSIGN_REPLICAS_TO_DIRS, "AssignReplicasToDirs", 0,  0, 0,    0, assign_replicas_to_dirs, internal=True),
+    served(UPDATE_RAFT_VOTER,       "UpdateRaftVoter",      0,  0, 0,    0, update_raft_voter, internal=True),
 )
 """The requests between the nodes of a cluster, on the internal listener."""
 # fmt: on

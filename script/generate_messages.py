@@ -266,6 +266,13 @@ MESSAGES: tuple[tuple[str, str, str], ...] = (
         "Sets the finalized levels of features, or only validates the change.",
         "The result for each feature.",
     ),
+    ("add_raft_voter", "Adds a controller to the voters of the quorum.", "Whether it was added."),
+    ("remove_raft_voter", "Removes a controller from the voters of the quorum.", "Whether it was removed."),
+    (
+        "update_raft_voter",
+        "Reports the listeners of a voter, and the levels of kraft.version that it supports.",
+        "Whether they were recorded, and the current leader.",
+    ),
 )
 
 # kio's scalar -> ours, with the Python type.

@@ -41,7 +41,7 @@ from raylog.transport.delayed import DelayedOperations
 from raylog.transport.dispatch import dispatch
 from raylog.transport.endpoints import Endpoint, Listener
 from raylog.transport.exchange import COMMIT_MS_MAX, Exchange, Handler
-from raylog.transport.peer_link import PeerLink
+from raylog.transport.peer_link import LinkState, PeerLink
 from raylog.transport.request_times import RequestTimes
 from raylog.transport.slow_requests import SlowRequests
 from raylog.transport.throttling import RequestQuotas
@@ -587,6 +587,12 @@ class Node:
         self._due_ms = None
         return link
 
+    def drop_link(self, link: PeerLink) -> None:
+        """Close the connection for good. Requests in flight fail."""
+        link.retire()
+        if link.state is LinkState.DOWN:
+            self.links.remove(link)
+
     def link_connected(self, link: PeerLink, now: Now) -> None:
         self._begin_event(now)
         link.connected(SecretProver(self.identity.cluster_secret, self._new_nonce(NONCE_BYTES)), now)
@@ -603,6 +609,8 @@ class Node:
         if link.ready:
             self.journal.note(now, "link lost", peer=link.peer, why=reason)
         link.lost(reason, now)
+        if link.retired:
+            self.links.remove(link)
         self._due_ms = None
         self.run(now)
 

@@ -100,6 +100,8 @@ class PeerLink:
         """Set once further input of this connection is ignored: the shell closes it and reports `lost`."""
         self.has_served = False
         """Whether the peer has answered a request on this connection; before that, it may be the wrong listener."""
+        self.retired = False
+        """Whether no other connection is to be made."""
         self.wants_login = False
         """The session ends soon: the shell begins another exchange, and reports `renew`."""
         self.finalized_features: tuple[int, dict[str, int]] = (-1, {})
@@ -191,12 +193,17 @@ class PeerLink:
         if self.state in (LinkState.AUTHENTICATING, LinkState.READY):
             self._give_up()
 
+    def retire(self) -> None:
+        """Close the connection, and make no other one."""
+        self.retired = True
+        self.disconnect()
+
     # --- events reported by the shell
 
     def connected(self, login: SaslClient | None, now: Now) -> None:
         """The connection is made; `login` is the exchange to authenticate by, None for none."""
         self.state = LinkState.AUTHENTICATING
-        self.closing = self._redirected
+        self.closing = self._redirected or self.retired
         self.has_served = False
         self._due_ms = now.monotonic_ms + self._policy.connect_ms_max
         self._refused = None
@@ -271,7 +278,7 @@ class PeerLink:
         self._backoff_ms = min(2 * self._backoff_ms, self._policy.backoff_ms_max)
         failed = list(self._in_flight.values())
         self._in_flight = {}
-        if self._policy.on_demand and not was_ready:
+        if self.retired or (self._policy.on_demand and not was_ready):
             failed += self._waiting
             self._waiting.clear()
         what = f"the connection to {self.peer} was lost" if was_made else f"cannot connect to {self.peer}"
@@ -291,7 +298,7 @@ class PeerLink:
 
     def tick(self, now: Now) -> None:
         now_ms = now.monotonic_ms
-        if self.state is LinkState.DOWN and now_ms >= self._due_ms and (self._waiting or not self._policy.on_demand):
+        if self._connects and now_ms >= self._due_ms:
             self.state = LinkState.WANTED
             self._on_touched(self)
         elif self._times_out and now_ms >= self._due_ms:
@@ -318,7 +325,7 @@ class PeerLink:
         if self.closing:
             return None
         due = [request.deadline_ms for request in (*self._waiting, *self._in_flight.values())]
-        if self._times_out or (self.state is LinkState.DOWN and (self._waiting or not self._policy.on_demand)):
+        if self._times_out or self._connects:
             due.append(self._due_ms)
         elif self.state is LinkState.READY:
             if self._renew_ms is not None:
@@ -326,6 +333,12 @@ class PeerLink:
             if self._policy.idle_ms_max is not None and not self.load:
                 due.append(self._last_used_ms + self._policy.idle_ms_max)
         return min(due, default=None)
+
+    @property
+    def _connects(self) -> bool:
+        """Whether a connection is to be made once it is due."""
+        wanted = self._waiting or not self._policy.on_demand
+        return self.state is LinkState.DOWN and not self.retired and bool(wanted)
 
     @property
     def _times_out(self) -> bool:

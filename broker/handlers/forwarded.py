@@ -3,8 +3,8 @@
 CreateTopics (19), DeleteTopics (20), CreateAcls (30), DeleteAcls (31), CreatePartitions (37),
 CreateDelegationToken (38), RenewDelegationToken (39), ExpireDelegationToken (40), ElectLeaders (43),
 AlterPartitionReassignments (45), ListPartitionReassignments (46), AlterClientQuotas (49),
-AlterUserScramCredentials (51), DescribeQuorum (55), UpdateFeatures (57), UnregisterBroker (64). AlterConfigs (33) and
-IncrementalAlterConfigs (44) are forwarded by `alter_configs`.
+AlterUserScramCredentials (51), DescribeQuorum (55), UpdateFeatures (57), UnregisterBroker (64), AddRaftVoter (80),
+RemoveRaftVoter (81). AlterConfigs (33) and IncrementalAlterConfigs (44) are forwarded by `alter_configs`.
 
 The request is forwarded unchanged (KIP-590), and again if the connection breaks before the response, as in Kafka: a
 client may therefore get TOPIC_ALREADY_EXISTS for a topic that it has just created. The client's principal and host are

@@ -81,6 +81,8 @@ class AdminClient(BlockingCalls):
     describe_features = _blocking(cluster.describe_features)
     update_features = _blocking(cluster.update_features)
     describe_metadata_quorum = _blocking(cluster.describe_metadata_quorum)
+    add_raft_voter = _blocking(cluster.add_raft_voter)
+    remove_raft_voter = _blocking(cluster.remove_raft_voter)
     describe_log_dirs = _blocking(cluster.describe_log_dirs)
     alter_replica_log_dirs = _blocking(cluster.alter_replica_log_dirs)
 

@@ -97,6 +97,8 @@ class AsyncAdminClient:
     describe_features = _awaited(cluster.describe_features)
     update_features = _awaited(cluster.update_features)
     describe_metadata_quorum = _awaited(cluster.describe_metadata_quorum)
+    add_raft_voter = _awaited(cluster.add_raft_voter)
+    remove_raft_voter = _awaited(cluster.remove_raft_voter)
     describe_log_dirs = _awaited(cluster.describe_log_dirs)
     alter_replica_log_dirs = _awaited(cluster.alter_replica_log_dirs)
 

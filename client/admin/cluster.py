@@ -23,6 +23,8 @@ from raylog.client.admin.calls import (
 )
 from raylog.core.errors import KafkaError
 from raylog.core.ids import TopicPartition, by_topic
+from raylog.protocol.messages.add_raft_voter import AddRaftVoterRequest
+from raylog.protocol.messages.add_raft_voter import Listener as VoterListener
 from raylog.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
@@ -32,6 +34,7 @@ from raylog.protocol.messages.api_versions import ApiVersionsRequest
 from raylog.protocol.messages.describe_cluster import DescribeClusterRequest
 from raylog.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from raylog.protocol.messages.describe_quorum import DescribeQuorumRequest, RequestPartitionData, RequestTopicData
+from raylog.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from raylog.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from raylog.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from raylog.security.acl import Operation
@@ -107,6 +110,14 @@ class QuorumReplica(NamedTuple):
     last_caught_up_timestamp_ms: int | None
 
 
+class RaftVoterEndpoint(NamedTuple):
+    """A listener of a controller."""
+
+    name: str
+    host: str
+    port: int
+
+
 class QuorumDescription(NamedTuple):
     """The quorum of the controllers."""
 
@@ -115,6 +126,8 @@ class QuorumDescription(NamedTuple):
     high_watermark: int
     voters: tuple[QuorumReplica, ...]
     observers: tuple[QuorumReplica, ...]
+    nodes: dict[int, tuple[RaftVoterEndpoint, ...]] = {}  # noqa: RUF012
+    """The listeners of voters by their ids, as far as the cluster knows them."""
 
 
 class ReplicaInfo(NamedTuple):
@@ -263,7 +276,49 @@ def describe_metadata_quorum(*, timeout: float | None = None) -> Steps[QuorumDes
         partition.high_watermark,
         tuple(map(_quorum_replica, partition.current_voters)),
         tuple(map(_quorum_replica, partition.observers)),
+        {
+            node.node_id: tuple(RaftVoterEndpoint(each.name, each.host, each.port) for each in node.listeners)
+            for node in response.nodes
+        },
     )
+
+
+def add_raft_voter(
+    voter_id: int,
+    voter_directory_id: UUID,
+    endpoints: Iterable[RaftVoterEndpoint | tuple[str, str, int]],
+    *,
+    cluster_id: str | None = None,
+    timeout: float | None = None,
+) -> Steps[None]:
+    """Add a controller, which runs as an observer, to the voters of the quorum (KIP-853).
+
+    It must have caught up with the metadata log; REQUEST_TIMED_OUT says that it may be possible later. Other errors:
+    UNSUPPORTED_VERSION while `kraft.version` is 0, and DUPLICATE_VOTER.
+    """
+    listeners = tuple(VoterListener(name=name, host=host, port=port) for name, host, port in endpoints)
+
+    def request(left_ms: int) -> AddRaftVoterRequest:
+        return AddRaftVoterRequest(
+            cluster_id=cluster_id,
+            timeout_ms=left_ms,
+            voter_id=voter_id,
+            voter_directory_id=voter_directory_id,
+            listeners=listeners,
+        )
+
+    yield from ask(CONTROLLER, f"controller {voter_id}", request, lambda _: None)
+
+
+def remove_raft_voter(
+    voter_id: int, voter_directory_id: UUID, *, cluster_id: str | None = None, timeout: float | None = None
+) -> Steps[None]:
+    """Remove a controller from the voters of the quorum (KIP-853); it goes on as an observer.
+
+    VOTER_NOT_FOUND also for another directory id than the voter's.
+    """
+    request = RemoveRaftVoterRequest(cluster_id=cluster_id, voter_id=voter_id, voter_directory_id=voter_directory_id)
+    yield from ask(CONTROLLER, f"controller {voter_id}", lambda _: request, lambda _: None)
 
 
 def describe_log_dirs(

@@ -1,6 +1,7 @@
 """BeginQuorumEpoch (key 53), v0-1, internal: another voter announces that it leads the metadata log (KIP-595).
 
-v1 directory ids and endpoints, which are ignored: the endpoints of the voters are known.
+v1 directory ids and endpoints, which are ignored: controllers find each other by their names. The leader may be a voter
+that this controller does not know yet.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from raylog.controller.quorum.events import LeaderSeen
 from raylog.core.errors import ErrorCode
-from raylog.core.ids import BrokerId, LeaderEpoch
+from raylog.core.ids import NO_DIRECTORY_ID, BrokerId, LeaderEpoch
 from raylog.metadata.topic_names import METADATA_PARTITION
 from raylog.protocol.messages.begin_quorum_epoch import (
     BeginQuorumEpochRequest,
@@ -34,7 +35,8 @@ def handle(
     quorum = controller.quorum
     announced = begun[0][1]
     code = ErrorCode.NONE
-    if announced.leader_id not in quorum.others:
+    is_asked = announced.voter_directory_id in (NO_DIRECTORY_ID, quorum.directory_id)
+    if not is_asked or announced.leader_id == quorum.node_id:
         code = ErrorCode.INVALID_VOTER_KEY
     elif announced.leader_epoch < quorum.leader_epoch:
         code = ErrorCode.FENCED_LEADER_EPOCH

@@ -3,8 +3,9 @@
 v1 time of the last fetch and of last being caught up (KIP-836); v2 directory ids, messages, endpoints of the voters
 (KIP-853). Requires DESCRIBE on the cluster.
 
-The log end offset of voters and brokers is the offset of their last fetch. Directory ids of other nodes are not known
-and are zero. Endpoints are given for the leader only: its listeners are internal and do not admit clients.
+The log end offset of voters and brokers is the offset of their last fetch. Directory ids of controllers are those of
+their last fetches; those of brokers are zero. Listeners are given for the voters in the metadata log, and while
+`kraft.version` is 0 for the leader only.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_BROKER_ID, NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP_MS, TopicPartition
 from raylog.metadata.topic_names import METADATA_PARTITION
+from raylog.metadata.voters import QuorumVoter
 from raylog.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
@@ -44,12 +46,14 @@ def handle(
     if wanted != [METADATA_PARTITION]:
         return _unknown(request)
     described = ResponseTopicData(topic_name=METADATA_PARTITION.topic, partitions=(_describe(controller, exchange),))
-    listeners = tuple(
-        Listener(name=name, host=endpoint.host, port=endpoint.port) for name, endpoint in controller.endpoints.items()
-    )
-    return DescribeQuorumResponse(
-        topics=(described,), nodes=(Node(node_id=controller.identity.node_id, listeners=listeners),)
-    )
+    own = controller.as_voter
+    voters = (own if each.voter_id == own.voter_id else each for each in controller.quorum.voters)
+    return DescribeQuorumResponse(topics=(described,), nodes=tuple(_node(each) for each in voters if each.endpoints))
+
+
+def _node(voter: QuorumVoter) -> Node:
+    listeners = tuple(Listener(name=name, host=host, port=port) for name, host, port in voter.endpoints)
+    return Node(node_id=voter.voter_id, listeners=listeners)
 
 
 def refused(error: KafkaError) -> DescribeQuorumResponse:
@@ -68,6 +72,7 @@ def _describe(controller: ControllerServices, exchange: Exchange) -> ResponsePar
     followers = tuple(
         ReplicaState(
             replica_id=voter,
+            replica_directory_id=progress.directory_id,
             log_end_offset=progress.end_offset if progress.fetched_ms is not None else NO_OFFSET,
             last_fetch_timestamp=_wall_ms(progress.fetched_ms, now),
             last_caught_up_timestamp=_wall_ms(progress.caught_up_ms, now),
@@ -77,6 +82,7 @@ def _describe(controller: ControllerServices, exchange: Exchange) -> ResponsePar
     observers = tuple(
         ReplicaState(
             replica_id=observer.broker_id,
+            replica_directory_id=observer.directory_id,
             log_end_offset=observer.log_end_offset,
             last_fetch_timestamp=observer.last_fetch_ms,
             last_caught_up_timestamp=observer.last_caught_up_ms,
@@ -88,7 +94,7 @@ def _describe(controller: ControllerServices, exchange: Exchange) -> ResponsePar
         leader_id=quorum.leader_id,
         leader_epoch=quorum.leader_epoch,
         high_watermark=quorum.high_watermark,
-        current_voters=(leader, *followers),
+        current_voters=(leader, *followers) if quorum.is_voter else followers,
         observers=observers,
     )
 

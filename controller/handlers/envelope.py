@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from raylog.controller.handlers import (
+    add_raft_voter,
     alter_client_quotas,
     alter_configs,
     alter_partition_reassignments,
@@ -26,6 +27,7 @@ from raylog.controller.handlers import (
     expire_delegation_token,
     incremental_alter_configs,
     list_partition_reassignments,
+    remove_raft_voter,
     renew_delegation_token,
     unregister_broker,
     update_features,
@@ -61,6 +63,8 @@ FORWARDED_HANDLERS: Final[Mapping[int, Callable[[ControllerServices, Exchange, A
     registry.CREATE_DELEGATION_TOKEN: create_delegation_token.handle,
     registry.RENEW_DELEGATION_TOKEN: renew_delegation_token.handle,
     registry.EXPIRE_DELEGATION_TOKEN: expire_delegation_token.handle,
+    registry.ADD_RAFT_VOTER: add_raft_voter.handle,
+    registry.REMOVE_RAFT_VOTER: remove_raft_voter.handle,
 }
 
 

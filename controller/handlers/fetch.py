@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from dataclasses import replace as _with
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from raylog.controller.quorum.events import EpochSeen, VoterFetched
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, Offset
+from raylog.core.ids import NO_BROKER_ID, NO_DIRECTORY_ID, BrokerId, LeaderEpoch, Offset
 from raylog.metadata.topic_names import METADATA_PARTITION, METADATA_TOPIC_ID
 from raylog.protocol.fetch import (
     EpochEndOffset,
@@ -36,21 +37,31 @@ def handle(controller: ControllerServices, exchange: Exchange, request: FetchReq
     if len(wanted) != 1 or wanted[0][0] != METADATA_TOPIC_ID or wanted[0][1].partition != 0:
         return FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
     replica_id = BrokerId(request.replica_id)
-    from_voter = replica_id in controller.quorum.others
-    if from_voter:
+    directory_id = wanted[0][1].replica_directory_id
+    if _is_other_voter(controller, replica_id, directory_id):
         _voter_fetched(controller, exchange, replica_id, wanted[0][1])
-    fetch = DelayedMetadataFetch(controller, exchange, request, wanted[0][1], from_voter=from_voter)
+    fetch = DelayedMetadataFetch(controller, exchange, request, wanted[0][1], replica_id)
     response = fetch.read()
     result = response.responses[0].partitions[0]
-    if result.error_code == ErrorCode.NONE and not from_voter and replica_id != NO_BROKER_ID:
+    if result.error_code == ErrorCode.NONE and not fetch.from_voter and replica_id != NO_BROKER_ID:
         controller.observers.fetched(
-            replica_id, fetch.start, leader_end_offset=controller.metadata_log.end_offset, now=exchange.now
+            replica_id,
+            fetch.start,
+            leader_end_offset=controller.metadata_log.end_offset,
+            now=exchange.now,
+            directory_id=directory_id,
         )
+        if directory_id != NO_DIRECTORY_ID:
+            controller.voter.observed(replica_id)
     ready = request.max_wait_ms <= 0 or fetch.has_changes(result)
     if ready:
         return response
     exchange.wait_for(fetch, [METADATA_PARTITION])
     return None
+
+
+def _is_other_voter(controller: ControllerServices, replica_id: BrokerId, directory_id: UUID) -> bool:
+    return replica_id != controller.identity.node_id and controller.quorum.voters.has(replica_id, directory_id)
 
 
 def _voter_fetched(controller: ControllerServices, exchange: Exchange, voter: BrokerId, wanted: FetchPartition) -> None:
@@ -62,7 +73,7 @@ def _voter_fetched(controller: ControllerServices, exchange: Exchange, voter: Br
         end_offset = Offset(wanted.fetch_offset)
         has_position = wanted.last_fetched_epoch >= 0 or end_offset == 0
         if has_position and not _needs_snapshot(controller, wanted) and _diverging(controller, wanted) is None:
-            controller.voter.step(VoterFetched(voter, end_offset), exchange.now)
+            controller.voter.step(VoterFetched(voter, end_offset, wanted.replica_directory_id), exchange.now)
 
 
 def _needs_snapshot(controller: ControllerServices, wanted: FetchPartition) -> bool:
@@ -98,18 +109,22 @@ class DelayedMetadataFetch:
         exchange: Exchange,
         request: FetchRequest,
         wanted: FetchPartition,
-        *,
-        from_voter: bool,
+        replica_id: BrokerId,
     ) -> None:
         self._controller = controller
         self._exchange = exchange
         self._wanted = wanted
-        self._from_voter = from_voter
+        self._replica_id = replica_id
         self._max_bytes = request.max_bytes
         self._served = self._serves()
         """Whether this controller could serve the fetch when it arrived; if not, becoming able to is news."""
         self.start = Offset(wanted.fetch_offset)
         self.deadline_ms = exchange.now.monotonic_ms + request.max_wait_ms
+
+    @property
+    def from_voter(self) -> bool:
+        """Whether the replica is another voter; an observer becomes one while its fetch waits."""
+        return _is_other_voter(self._controller, self._replica_id, self._wanted.replica_directory_id)
 
     def try_complete(self, grown_bytes: int) -> bool:
         response = self.read()
@@ -123,14 +138,14 @@ class DelayedMetadataFetch:
 
     def has_changes(self, result: FetchPartitionResponse) -> bool:
         """Whether the response contains something new for its receiver."""
-        if result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and not self._from_voter:
+        if result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and not self.from_voter:
             return result.current_leader.leader_id != NO_BROKER_ID
         return (
             bool(result.records)
             or result.error_code != ErrorCode.NONE
             or result.snapshot_id.end_offset >= 0
             or result.diverging_epoch.end_offset >= 0
-            or (self._from_voter and result.high_watermark > self._wanted.high_watermark)
+            or (self.from_voter and result.high_watermark > self._wanted.high_watermark)
             or (self._serves() and not self._served)
         )
 
@@ -141,7 +156,7 @@ class DelayedMetadataFetch:
     def _serves(self) -> bool:
         """Whether this controller leads; for observers it must also have committed a record of its epoch."""
         quorum = self._controller.quorum
-        return quorum.is_leader if self._from_voter else quorum.has_committed_in_epoch
+        return quorum.is_leader if self.from_voter else quorum.has_committed_in_epoch
 
     def _read(self) -> FetchPartitionResponse:
         quorum, log = self._controller.quorum, self._controller.metadata_log
@@ -168,10 +183,10 @@ class DelayedMetadataFetch:
         if _needs_snapshot(self._controller, self._wanted):
             latest = log.snapshots[-1]
             return _with(answer, snapshot_id=SnapshotId(end_offset=latest.end_offset, epoch=latest.epoch))
-        diverging = _diverging(self._controller, self._wanted) if self._from_voter else None
+        diverging = _diverging(self._controller, self._wanted)
         if diverging is not None:
             return _with(answer, diverging_epoch=diverging)
-        upto = log.log.recovery_point if self._from_voter else high_watermark
+        upto = log.log.recovery_point if self.from_voter else high_watermark
         try:
             piece = log.log.read(self.start, max_bytes=self._max_bytes, upto=upto)
         except KafkaError as error:

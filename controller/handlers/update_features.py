@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 from raylog.controller import features
 from raylog.controller.features import FeatureUpdate, UpgradeType
+from raylog.controller.quorum_membership import raise_kraft_version
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.outcome import Outcome
+from raylog.metadata.control_records import ControlRecord
 from raylog.metadata.levels import METADATA_FEATURE
 from raylog.metadata.records import FeatureLevelChanged, MetadataRecord
 from raylog.protocol.messages.update_features import (
@@ -47,13 +49,22 @@ def handle(
     refused: dict[str, KafkaError] = {}
     for each in updates:
         try:
-            voters = controller.voter.levels.supported
-            records += features.update_feature(controller.image, each, proposed=proposed, voters=voters).records
+            voters = controller.voter.levels.of_all(controller.quorum.voters.ids)
+            records += features.update_feature(
+                controller.image,
+                each,
+                proposed=proposed,
+                voters=voters,
+                raise_kraft_version=lambda: raise_kraft_version(controller.quorum, controller.as_voter),
+            ).records
         except KafkaError as error:
             refused[each.feature] = error
     if not refused and not request.validate_only:
         try:
-            controller.decide(Outcome(None, sorted(records, key=_is_not_metadata_level)), exchange.now)
+            data = [each for each in records if not isinstance(each, ControlRecord)]
+            control = [each for each in records if isinstance(each, ControlRecord)]
+            controller.decide(Outcome(None, sorted(data, key=_is_not_metadata_level)), exchange.now)
+            controller.decide(Outcome(None, control), exchange.now)
         except KafkaError as error:
             return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)
     if exchange.api_version < FIRST_VERSION_WITHOUT_RESULTS:

@@ -1,6 +1,7 @@
 """Vote (key 52), v0-2, internal: a candidate requests this voter's vote (KIP-595). v1 directory ids; v2 pre-votes.
 
-A granted vote is on disk before the response is sent. Pre-votes are those of KIP-996.
+A granted vote is on disk before the response is sent. Pre-votes are those of KIP-996. The candidate may be a voter that
+this controller does not know yet; but a request for another log directory than this one's is refused (KIP-853).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from raylog.controller.quorum.events import LogEnd, VoteRequested
 from raylog.core.errors import ErrorCode
-from raylog.core.ids import BrokerId, LeaderEpoch, Offset
+from raylog.core.ids import NO_BROKER_ID, NO_DIRECTORY_ID, BrokerId, LeaderEpoch, Offset
 from raylog.metadata.topic_names import METADATA_PARTITION
 from raylog.protocol.messages.vote import (
     RequestPartitionData,
@@ -39,7 +40,8 @@ def _answer(
 ) -> ResponsePartitionData:
     quorum = controller.quorum
     code, granted = ErrorCode.NONE, False
-    if request.voter_id not in (-1, quorum.node_id) or wanted.replica_id not in quorum.others:
+    is_asked = request.voter_id in (NO_BROKER_ID, quorum.node_id)
+    if not is_asked or wanted.voter_directory_id not in (NO_DIRECTORY_ID, controller.directory_id):
         code = ErrorCode.INVALID_VOTER_KEY
     else:
         event = VoteRequested(
@@ -47,6 +49,7 @@ def _answer(
             LeaderEpoch(wanted.replica_epoch),
             LogEnd(LeaderEpoch(wanted.last_offset_epoch), Offset(wanted.last_offset)),
             pre_vote=wanted.pre_vote,
+            directory_id=wanted.replica_directory_id,
         )
         granted = controller.voter.step(event, exchange.now).granted
     return ResponsePartitionData(

@@ -8,12 +8,15 @@ from __future__ import annotations
 import base64
 import json
 from dataclasses import dataclass
+from uuid import UUID
 
-from raylog.core.ids import NO_BROKER_ID, ZERO_TOPIC_ID, BrokerId, LeaderEpoch
+from raylog.core.ids import NO_BROKER_ID, NO_DIRECTORY_ID, BrokerId, LeaderEpoch
 
 QUORUM_STATE_FILE = "quorum-state"
 _VERSION = 1
 _INT32_MAX = (1 << 31) - 1
+_NO_DIRECTORY = "A" * 22
+"""Zero, in base64."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +26,22 @@ class ElectionState:
     leader_epoch: LeaderEpoch = LeaderEpoch(0)
     leader_id: BrokerId = NO_BROKER_ID
     voted_for: BrokerId = NO_BROKER_ID
+    voted_directory: UUID = NO_DIRECTORY_ID
+    """The log directory of the candidate that the vote was granted to; zero if it is not known."""
+
+    def may_vote_for(self, candidate: BrokerId, directory_id: UUID) -> bool:
+        """Whether the vote of this epoch is free, or was granted to this candidate."""
+        if self.voted_for == NO_BROKER_ID:
+            return True
+        return self.voted_for == candidate and self.voted_directory in (directory_id, NO_DIRECTORY_ID)
 
     def encode(self) -> bytes:
-        """Kafka's format since KIP-853. The voted directory id is zero: raylog never reuses a voter id."""
+        """Kafka's format since KIP-853."""
         fields = {
             "leaderId": self.leader_id,
             "leaderEpoch": self.leader_epoch,
             "votedId": self.voted_for,
-            "votedDirectoryId": base64.urlsafe_b64encode(ZERO_TOPIC_ID.bytes).decode().rstrip("="),
+            "votedDirectoryId": base64.urlsafe_b64encode(self.voted_directory.bytes).decode().rstrip("="),
             "data_version": _VERSION,
         }
         return json.dumps(fields).encode()
@@ -41,6 +52,8 @@ class ElectionState:
         try:
             fields = json.loads(data)
             version, *numbers = (fields[name] for name in ("data_version", "leaderEpoch", "leaderId", "votedId"))
+            directory = fields.get("votedDirectoryId", _NO_DIRECTORY)
+            voted_directory = UUID(bytes=base64.urlsafe_b64decode(f"{directory}=="))
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ValueError(f"not a quorum-state file: {data[:80]!r}") from error
         if version != _VERSION:
@@ -50,4 +63,4 @@ class ElectionState:
         epoch, leader_id, voted_for = numbers
         if epoch < 0:
             raise ValueError(f"epoch {epoch} is negative")
-        return cls(LeaderEpoch(epoch), BrokerId(leader_id), BrokerId(voted_for))
+        return cls(LeaderEpoch(epoch), BrokerId(leader_id), BrokerId(voted_for), voted_directory)

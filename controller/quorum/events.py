@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
+from uuid import UUID
 
 from raylog.controller.quorum.election_state import ElectionState
-from raylog.core.ids import BrokerId, LeaderEpoch, Offset
+from raylog.core.ids import NO_DIRECTORY_ID, BrokerId, LeaderEpoch, Offset
+from raylog.metadata.voters import VoterSet
 
 
 class LogEnd(NamedTuple):
@@ -34,6 +36,8 @@ class VoteRequested:
     log_end: LogEnd
     """The end of the candidate's log."""
     pre_vote: bool
+    directory_id: UUID = NO_DIRECTORY_ID
+    """That of the candidate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,7 @@ class VoterFetched:
 
     voter: BrokerId
     end_offset: Offset
+    directory_id: UUID = NO_DIRECTORY_ID
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +89,23 @@ class Flushed:
     """On the leader: its own log is on disk up to its end."""
 
 
-Event: TypeAlias = Ticked | VoteRequested | VoteAnswered | LeaderSeen | EpochSeen | PeerLost | VoterFetched | Flushed
+@dataclass(frozen=True, slots=True)
+class VotersReplaced:
+    """The newest VotersChanged of this voter's log is another one now: it was appended, or others were truncated.
+
+    It applies at once, committed or not (Raft 4.1).
+    """
+
+    voters: VoterSet
+    offset: Offset
+    """That of the record; -1 if the log has none, and the voters are those of the configuration."""
+    before: VoterSet = field(default_factory=VoterSet)
+    """The voters before it, if the log still has them."""
+
+
+Event: TypeAlias = (
+    Ticked | VoteRequested | VoteAnswered | LeaderSeen | EpochSeen | PeerLost | VoterFetched | Flushed | VotersReplaced
+)
 
 # --- effects
 
@@ -97,6 +118,8 @@ class RequestVote:
     leader_epoch: LeaderEpoch
     log_end: LogEnd
     pre_vote: bool
+    directory_id: UUID = NO_DIRECTORY_ID
+    """That of the voter: another directory's vote would not count."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,25 +10,35 @@
     FOLLOWER -----------------------+                       v
         ^     leader of a higher epoch                   LEADER ---> UNATTACHED: no fetches from a majority
 
+A node that is not among the voters is an observer: it follows the leader, and starts no election. It does grant votes,
+because its log may lack the record that makes it a voter; a candidate counts only the votes of its own voter set. A
+voter whose removal is not known to be committed still starts elections: it may be the only one with that record (Raft
+4.2.2).
+
 Duties of the caller after each `step`:
 1. Save `ready.save` and sync it, before anything else.
 2. Send `ready.send`, in any order, without waiting; a lost message is sent again after a timeout.
 3. If the voter became leader: append the record that begins its epoch, before any other. If it stopped leading: drop
    all uncommitted records.
 4. Everything before `high_watermark` is committed and never lost.
-5. Step it with `Ticked` at `deadline_ms`.
+5. Step it with `Ticked` at `deadline_ms`, once the responses that the high watermark allows are sent: a leader that
+   has removed itself resigns there.
+6. Step it with `VotersReplaced` whenever the newest VotersChanged of its log is another one, before anything else.
+   Append such a record only while `may_change_voters`, and with one voter more or less.
 
-Sources: Raft (Ongaro and Ousterhout 2014) with fetching and resignation without a majority as in KIP-595, and pre-votes
-of KIP-996. A voter that loses its connection to the leader requests pre-votes within milliseconds instead of waiting
-for the fetch timeout; voters that still follow the leader reject them. So a leader that stops need not send
-EndQuorumEpoch.
+Sources: Raft (Ongaro and Ousterhout 2014) with fetching and resignation without a majority as in KIP-595, pre-votes of
+KIP-996, and a voter set that changes by one voter at a time as in KIP-853. A voter that loses its connection to the
+leader requests pre-votes within milliseconds instead of waiting for the fetch timeout; voters that still follow the
+leader reject them. So a leader that stops need not send EndQuorumEpoch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Final
+from uuid import UUID
 
 from raylog.config.controller import QuorumTimeouts
 from raylog.controller.quorum.election_state import ElectionState
@@ -47,14 +57,19 @@ from raylog.controller.quorum.events import (
     VoteAnswered,
     VoteRequested,
     VoterFetched,
+    VotersReplaced,
 )
 from raylog.core.errors import InvariantViolation
-from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, Offset
+from raylog.core.ids import NO_BROKER_ID, NO_DIRECTORY_ID, NO_OFFSET, BrokerId, LeaderEpoch, Offset
+from raylog.metadata.voters import VoterSet
 
 LOST_LEADER_MS_MAX = 40
 """Voters that have lost their leader request votes after a random part of this time."""
 LEASE_FACTOR = 1.5
 """A leader without fetches from a majority for this many fetch timeouts resigns, as in Kafka."""
+
+
+_NO_VOTERS: Final = VoterSet()
 
 
 class Role(Enum):
@@ -69,12 +84,16 @@ class Role(Enum):
 class VoterProgress:
     """The leader's view of another voter."""
 
+    since_ms: int
+    """When the leader was elected, or the voter was added."""
     end_offset: Offset = Offset(0)
     """The voter has all records before this offset on disk."""
     fetched_ms: int | None = None
     """Time of its last fetch in this epoch."""
     caught_up_ms: int | None = None
     """When it last was caught up with the leader's log."""
+    directory_id: UUID = NO_DIRECTORY_ID
+    """That of its last fetch."""
 
 
 class Quorum:
@@ -83,9 +102,12 @@ class Quorum:
     def __init__(
         self,
         node_id: BrokerId,
-        voters: Iterable[BrokerId],
+        voters: VoterSet,
         state: ElectionState,
         *,
+        directory_id: UUID,
+        voters_offset: Offset = NO_OFFSET,
+        voters_before: VoterSet = _NO_VOTERS,
         high_watermark: Offset,
         timeouts: QuorumTimeouts,
         jitter_ms: Callable[[int], int],
@@ -93,9 +115,11 @@ class Quorum:
     ) -> None:
         """`state` was saved by the last incarnation. `jitter_ms(n)` returns a random number from 0 to n inclusive."""
         self.node_id = node_id
-        self.voters = tuple(sorted(voters))
-        if node_id not in self.voters:
-            raise InvariantViolation(f"controller {node_id} is not one of the voters {self.voters}")
+        self.directory_id = directory_id
+        self.voters = voters
+        self.voters_offset = voters_offset
+        """The offset of the record that holds the voters; -1 if they are those of the configuration."""
+        self._voters_before = voters_before
         self.state = replace(state, leader_id=NO_BROKER_ID)
         self.role = Role.UNATTACHED
         self.high_watermark = high_watermark
@@ -135,12 +159,35 @@ class Quorum:
         return self.is_leader and self.high_watermark > self.epoch_start_offset
 
     @property
+    def is_voter(self) -> bool:
+        """Whether this node, with its log directory, is one of the voters; otherwise it is an observer."""
+        return self.voters.has(self.node_id, self.directory_id)
+
+    @property
+    def starts_elections(self) -> bool:
+        """Whether it is a voter, or its removal is not known to be committed."""
+        return self.is_voter or (not self.voters_committed and self._voters_before.has(self.node_id, self.directory_id))
+
+    @property
+    def voters_committed(self) -> bool:
+        """Whether the voter set is known to be committed."""
+        return self.voters_offset < self.high_watermark
+
+    @property
+    def may_change_voters(self) -> bool:
+        """Whether the leader may append another voter set: the last one is committed, and a record of its epoch.
+
+        Without the latter two leaders could each commit a change with disjoint majorities (Ongaro 2015).
+        """
+        return self.has_committed_in_epoch and self.voters_committed and self.is_voter
+
+    @property
     def majority(self) -> int:
         return len(self.voters) // 2 + 1
 
     @property
     def others(self) -> list[BrokerId]:
-        return [voter for voter in self.voters if voter != self.node_id]
+        return [voter for voter in self.voters.ids if voter != self.node_id]
 
     def step(self, event: Event, log_end: LogEnd, now_ms: int) -> Ready:
         """Process one event. `log_end` is the end of this voter's log on disk."""
@@ -162,7 +209,9 @@ class Quorum:
             case VoterFetched():
                 self._voter_fetched(event, log_end, now_ms)
             case Flushed():
-                self._commit(log_end)
+                self._commit(log_end, now_ms)
+            case VotersReplaced():
+                self._replace_voters(event, now_ms)
         sent, self._send = tuple(self._send), []
         saved = None
         if self.state != self._saved:
@@ -181,6 +230,8 @@ class Quorum:
             return
         if self.is_leader:
             self._check_lease(now_ms)
+        elif not self.starts_elections:
+            self._forget_leader(now_ms)
         elif self.role is Role.CANDIDATE:
             self._back_off(now_ms)
         else:
@@ -199,15 +250,19 @@ class Quorum:
         self._campaign(log_end, now_ms, pre_vote=True)
 
     def _campaign(self, log_end: LogEnd, now_ms: int, *, pre_vote: bool) -> None:
-        self._granted, self._refused = {self.node_id}, set()
+        self._granted, self._refused = {self.node_id} if self.is_voter else set(), set()
         self.deadline_ms = now_ms + self._timeouts.election_timeout_ms + self._jitter_ms(LOST_LEADER_MS_MAX)
-        self._send += [RequestVote(voter, self.leader_epoch, log_end, pre_vote) for voter in self.others]
+        self._send += [
+            RequestVote(each.voter_id, self.leader_epoch, log_end, pre_vote, each.directory_id)
+            for each in self.voters
+            if each.voter_id != self.node_id
+        ]
         self._count_votes(log_end, now_ms)
 
     def _count_votes(self, log_end: LogEnd, now_ms: int) -> None:
         if len(self._granted) >= self.majority:
             if self.role is Role.PROSPECTIVE:
-                self._enter(LeaderEpoch(self.leader_epoch + 1), voted_for=self.node_id)
+                self._enter(LeaderEpoch(self.leader_epoch + 1), voted_for=self.node_id, directory_id=self.directory_id)
                 self.role = Role.CANDIDATE
                 self._campaign(log_end, now_ms, pre_vote=False)
             else:
@@ -239,10 +294,10 @@ class Quorum:
             ):
                 self._wait_for_leader(now_ms)  # of two concurrent candidates only one continues
             return granted
-        free = self.state.voted_for in (NO_BROKER_ID, event.candidate)
+        free = self.state.may_vote_for(event.candidate, event.directory_id)
         if not (up_to_date and free and self.leader_id == NO_BROKER_ID):
             return False
-        self.state = replace(self.state, voted_for=event.candidate)
+        self.state = replace(self.state, voted_for=event.candidate, voted_directory=event.directory_id)
         if self.role is Role.PROSPECTIVE:  # one candidate is enough
             self.role = Role.UNATTACHED
         self.deadline_ms = now_ms + self._timeouts.election_timeout_ms + self._jitter_ms(LOST_LEADER_MS_MAX)
@@ -259,6 +314,8 @@ class Quorum:
         asking = Role.PROSPECTIVE if event.pre_vote else Role.CANDIDATE
         if self.role is not asking or event.asked_epoch != self.leader_epoch:
             return  # the response to an earlier election
+        if event.voter not in self.voters:
+            return
         (self._granted if event.granted else self._refused).add(event.voter)
         self._count_votes(log_end, now_ms)
 
@@ -290,8 +347,14 @@ class Quorum:
         self.role = Role.UNATTACHED
         self.deadline_ms = now_ms + self._timeouts.election_timeout_ms + self._jitter_ms(LOST_LEADER_MS_MAX)
 
-    def _enter(self, leader_epoch: LeaderEpoch, *, voted_for: BrokerId = NO_BROKER_ID) -> None:
-        self.state = ElectionState(leader_epoch, NO_BROKER_ID, voted_for)
+    def _enter(
+        self,
+        leader_epoch: LeaderEpoch,
+        *,
+        voted_for: BrokerId = NO_BROKER_ID,
+        directory_id: UUID = NO_DIRECTORY_ID,
+    ) -> None:
+        self.state = ElectionState(leader_epoch, NO_BROKER_ID, voted_for, directory_id)
         self.progress = {}
 
     def _peer_lost(self, voter: BrokerId, now_ms: int) -> None:
@@ -299,21 +362,41 @@ class Quorum:
             self._leader_lost = True
             self.deadline_ms = min(self.deadline_ms, now_ms + self._jitter_ms(LOST_LEADER_MS_MAX))
 
+    def _forget_leader(self, now_ms: int) -> None:
+        """An observer without a message from its leader for so long asks the controllers that it knows for another."""
+        self.role = Role.UNATTACHED
+        self.state = replace(self.state, leader_id=NO_BROKER_ID)
+        self.deadline_ms = now_ms + self._timeouts.fetch_timeout_ms
+
+    # --- the voter set
+
+    def _replace_voters(self, event: VotersReplaced, now_ms: int) -> None:
+        self.voters, self.voters_offset, self._voters_before = event.voters, event.offset, event.before
+        if self.is_leader:
+            known = self.progress
+            self.progress = {voter: known.get(voter) or VoterProgress(now_ms) for voter in self.others}
+        elif self.role in (Role.PROSPECTIVE, Role.CANDIDATE):
+            self._back_off(now_ms)  # the votes were those of other voters
+
     # --- leading
 
     def _become_leader(self, log_end: LogEnd, now_ms: int) -> None:
         self.role = Role.LEADER
         self.state = replace(self.state, leader_id=self.node_id)
         self.epoch_start_offset = log_end.end_offset
-        self.progress = {voter: VoterProgress() for voter in self.others}
+        self.progress = {voter: VoterProgress(now_ms) for voter in self.others}
         self._last_contact_ms = now_ms
         self._check_lease(now_ms)
 
     def _check_lease(self, now_ms: int) -> None:
-        """Notify voters that have not fetched yet; resign if no majority has fetched within the lease."""
+        """Notify voters that have not fetched yet. Resign if no majority has fetched within the lease, or once this
+        leader is not among the committed voters any more."""
+        if not self.is_voter and self.voters_committed:
+            self._resign(now_ms)
+            return
         lease_ms = int(LEASE_FACTOR * self._timeouts.fetch_timeout_ms)
         fetch_times_ms = sorted((self._last_fetch_ms(voter) for voter in self.others), reverse=True)
-        needed = self.majority - 1
+        needed = self.majority - self.is_voter
         if needed and now_ms - fetch_times_ms[needed - 1] >= lease_ms:
             self._resign(now_ms)
             return
@@ -322,9 +405,9 @@ class Quorum:
         self.deadline_ms = now_ms + self._timeouts.fetch_timeout_ms // 4
 
     def _last_fetch_ms(self, voter: BrokerId) -> int:
-        """Time of the voter's last fetch in this epoch; before the first one, the time of the election."""
-        fetched_ms = self.progress[voter].fetched_ms
-        return self._last_contact_ms if fetched_ms is None else fetched_ms
+        """Time of the voter's last fetch in this epoch; before the first one, when the leader began to count it."""
+        progress = self.progress[voter]
+        return progress.since_ms if progress.fetched_ms is None else progress.fetched_ms
 
     def _resign(self, now_ms: int) -> None:
         """The epoch continues without a leader: no other voter can have been elected in it."""
@@ -335,19 +418,26 @@ class Quorum:
 
     def _voter_fetched(self, event: VoterFetched, log_end: LogEnd, now_ms: int) -> None:
         progress = self.progress.get(event.voter)
-        if progress is None:
+        if progress is None or not self.voters.has(event.voter, event.directory_id):
             return
+        progress.directory_id = event.directory_id
         progress.end_offset = event.end_offset
         progress.fetched_ms = now_ms
         if event.end_offset >= log_end.end_offset:
             progress.caught_up_ms = now_ms
-        self._commit(log_end)
+        self._commit(log_end, now_ms)
 
-    def _commit(self, log_end: LogEnd) -> None:
-        """Records that a majority has on disk are committed, once one of this epoch is among them (Raft 5.4.2)."""
+    def _commit(self, log_end: LogEnd, now_ms: int) -> None:
+        """Records that a majority has on disk are committed, once one of this epoch is among them (Raft 5.4.2).
+
+        A leader that is removing itself does not count (Raft 4.2.2).
+        """
         if not self.is_leader:
             return
-        ends = sorted([log_end.end_offset, *(each.end_offset for each in self.progress.values())], reverse=True)
+        own = [log_end.end_offset] if self.is_voter else []
+        ends = sorted([*own, *(each.end_offset for each in self.progress.values())], reverse=True)
         committed = ends[self.majority - 1]
         if committed > self.epoch_start_offset:
             self.high_watermark = max(self.high_watermark, committed)
+            if not self.is_voter and self.voters_committed:
+                self.deadline_ms = now_ms

@@ -12,6 +12,7 @@ from raylog.protocol import registry
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from raylog.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from raylog.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from raylog.protocol.messages.add_raft_voter import AddRaftVoterRequest
 from raylog.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, OpData, RequestEntryData
 from raylog.protocol.messages.alter_configs import AlterableConfig as AlteredConfig
 from raylog.protocol.messages.alter_configs import AlterConfigsRequest
@@ -107,6 +108,7 @@ from raylog.protocol.messages.read_share_group_state_summary import (
     ReadShareGroupStateSummaryRequest,
     ReadStateSummaryData,
 )
+from raylog.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from raylog.protocol.messages.share_acknowledge import ShareAcknowledgeRequest
 from raylog.protocol.messages.share_fetch import ShareFetchRequest
 from raylog.protocol.messages.share_group_describe import ShareGroupDescribeRequest
@@ -628,6 +630,8 @@ ASKED: dict[int, list[Required]] = {
     ],
     registry.UNREGISTER_BROKER: [cluster_right(ALTER, UnregisterBrokerRequest(broker_id=7))],
     registry.UPDATE_FEATURES: [cluster_right(ALTER, UpdateFeaturesRequest())],
+    registry.ADD_RAFT_VOTER: [cluster_right(ALTER, AddRaftVoterRequest())],
+    registry.REMOVE_RAFT_VOTER: [cluster_right(ALTER, RemoveRaftVoterRequest())],
     registry.LIST_CONFIG_RESOURCES: [cluster_right(DESCRIBE_CONFIGS, ListConfigResourcesRequest())],
     registry.DESCRIBE_TOPIC_PARTITIONS: [
         topic_right(

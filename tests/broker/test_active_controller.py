@@ -53,8 +53,25 @@ def test_a_hint_to_the_active_controller_is_followed_and_without_one_the_next_vo
     assert bench.peers == {voter_name(THIRD)}
     bench.active.follow_hint(NO_BROKER_ID)
     assert bench.peers == {voter_name(FIRST)}
-    bench.active.follow_hint(BrokerId(7))
-    assert bench.peers == {voter_name(SECOND)}
+    joined = BrokerId(1007)
+    bench.active.follow_hint(joined)
+    assert bench.peers == {voter_name(joined)}, "it may have become a voter since"
+    bench.active.try_next_voter()
+    assert bench.peers == {voter_name(FIRST)}
+
+
+def test_other_voters_replace_those_that_it_was_started_with(bench: Bench) -> None:
+    fourth = BrokerId(FIRST + 3)
+    bench.active.replace_voters((SECOND, fourth))
+    assert {link.peer for link in bench.node.links if link not in bench.links and not link.retired} == {
+        voter_name(SECOND),
+        voter_name(fourth),
+    }
+    tried: list[str] = []
+    for _ in range(3):
+        bench.active.try_next_voter()
+        tried += bench.peers
+    assert tried == [voter_name(each) for each in (SECOND, fourth, SECOND)]
 
 
 def test_on_found_is_called_once(bench: Bench) -> None:

@@ -132,7 +132,7 @@ class TestStart:
             ("transaction.version", 0, 2),
             ("group.version", 0, 1),
             ("share.version", 0, 1),
-            ("kraft.version", 0, 0),
+            ("kraft.version", 0, 1),
         ]
 
     def test_a_lost_registration_response_has_no_effect(self, cluster: DirectCluster) -> None:

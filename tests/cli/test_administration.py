@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from raylog.metadata.levels import LATEST_LEVEL
 from tests.cli.conftest import Cli
 from tests.support.cluster_thread import CONTROLLER_ID
@@ -146,6 +148,32 @@ class TestQuorum:
         assert shown[0].split()[:4] == ["NODE", "DIRECTORY", "LOG-END-OFFSET", "LAG"]
         assert [line.split()[-1] for line in shown[1:]] == ["leader", "observer", "observer"]
 
+    def test_voters_do_not_change_before_kraft_version_1(self, cli: Cli) -> None:
+        endpoint = ("--endpoint", "CONTROLLER://[::1]:9093")
+        for command in (
+            ("add", "1001", *endpoint, "--directory-id", "AAAAAAAAAAAAAAAAAAAAAQ"),
+            ("add", "1001", *endpoint, "--directory-id", "00000000-0000-0000-0000-000000000001"),
+            ("remove", str(CONTROLLER_ID)),
+        ):
+            refused = cli("quorum", *command)
+            assert refused.code == 1
+            assert "UNSUPPORTED_VERSION" in refused.err
+        unknown = cli("quorum", "add", "1001", *endpoint)
+        assert (unknown.code, unknown.out) == (1, "")
+        assert "controller 1001 does not follow the metadata log" in unknown.err
+
+    @pytest.mark.parametrize("endpoint", ["", "host:9093", "C://host", "C://host:0", "C://host:65536", "C://:1"])
+    def test_endpoints_that_are_none(self, cli: Cli, endpoint: str) -> None:
+        refused = cli("quorum", "add", "1001", "--endpoint", endpoint)
+        assert refused.code == 2
+        assert "must be NAME://HOST:PORT" in refused.err
+
+    @pytest.mark.parametrize("directory_id", ["", "x", "A" * 23, "A" * 21 + "!", "A" * 100_000])
+    def test_directory_ids_that_are_none(self, cli: Cli, directory_id: str) -> None:
+        refused = cli("quorum", "remove", "1001", "--directory-id", directory_id)
+        assert refused.code == 2
+        assert "must be the id of a log directory" in refused.err
+
 
 class TestFeatures:
     def test_the_level_of_a_new_cluster_is_the_latest(self, cli: Cli) -> None:
@@ -156,7 +184,7 @@ class TestFeatures:
             ["transaction.version", "0", "2", "2"],
             ["group.version", "0", "1", "1"],
             ["share.version", "0", "1", "1"],
-            ["kraft.version", "0", "0", "0"],
+            ["kraft.version", "0", "1", "0"],
             ["metadata.version", "25", "25", "25"],
         ]
         assert json.loads(cli("features", "describe", "--json").out)[0] == {
@@ -170,7 +198,7 @@ class TestFeatures:
         in_force = f"level {LATEST_LEVEL}\n"
         checked = cli("features", "upgrade", "--dry-run")
         others = "transaction.version {0} level 2\ngroup.version {0} level 1\n"
-        others += "share.version {0} level 1\nkraft.version {0} level 0\n"
+        others += "share.version {0} level 1\nkraft.version {0} level 1\n"
         expected = f"raylog.metadata can be set to {in_force}" + others.format("can be set to")
         assert checked == (0, expected, "")
         raised = cli("features", "upgrade", "--level", str(LATEST_LEVEL))

@@ -588,6 +588,8 @@ def test_a_response_that_cannot_be_read(bench: Bench) -> None:
         lambda: configs.incremental_alter_configs({ConfigResource(ConfigResourceType.TOPIC, "a"): {"k": 5}}),  # type: ignore[dict-item]
         lambda: cluster.unregister_broker(1 << 31),
         lambda: cluster.update_features({"f": 1 << 20}),
+        lambda: cluster.add_raft_voter(1 << 31, UUID(int=5), [("C", "h", 1)]),
+        lambda: cluster.add_raft_voter(1001, UUID(int=5), [("C", "h", 1 << 16)]),
         lambda: cluster.describe_log_dirs([1, 1]),
     ],
 )
@@ -637,6 +639,8 @@ OPERATIONS: dict[str, Callable[[], Steps[Any]]] = {
     "describe_features": cluster.describe_features,
     "update_features": lambda: cluster.update_features({"f": 1}),
     "describe_metadata_quorum": cluster.describe_metadata_quorum,
+    "add_raft_voter": lambda: cluster.add_raft_voter(1001, UUID(int=5), [("CONTROLLER", "h", 9093)]),
+    "remove_raft_voter": lambda: cluster.remove_raft_voter(1001, UUID(int=5)),
     "describe_log_dirs": lambda: cluster.describe_log_dirs([1, 2]),
     "alter_replica_log_dirs": lambda: cluster.alter_replica_log_dirs({("t", 0, 1): "/d"}),
     "list_offsets": lambda: partitions.list_offsets({T0: -1, T1: 5}),

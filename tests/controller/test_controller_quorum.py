@@ -6,6 +6,7 @@ import errno
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,6 @@ from raylog.protocol import registry
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from raylog.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from raylog.protocol.messages.envelope import EnvelopeRequest
-from raylog.protocol.messages.fetch_snapshot import FetchSnapshotRequest
 from raylog.transport.exchange import Exchange
 from raylog.transport.node import Job
 from tests.metadata.snapshots import encode_snapshot
@@ -150,9 +150,9 @@ class TestElections:
         active = quorum.start_all()
         follower = others(quorum)[0].voter
         for _ in range(3):
-            follower._request_links[active.quorum.node_id].disconnect()
+            follower._links.requests[active.quorum.node_id].disconnect()
             quorum.pass_time(1500)
-        assert len(follower._fetches[active.quorum.node_id]._in_flight) == 1
+        assert len(follower._links.fetches[active.quorum.node_id]._in_flight) == 1
 
 
 class TestCommit:
@@ -611,9 +611,9 @@ class TestSnapshots:
         self.create_many(quorum, 60)
         pieces: list[SnapshotId] = []
 
-        def request(cluster_id: str, replica_id: BrokerId, snapshot: SnapshotId, position: int) -> FetchSnapshotRequest:
+        def request(cluster_id: str, replica_id: BrokerId, snapshot: SnapshotId, *place: int, **own: Any) -> Any:
             pieces.append(snapshot)
-            return snapshot_request(cluster_id, replica_id, snapshot, position)
+            return snapshot_request(cluster_id, replica_id, snapshot, *place, **own)
 
         monkeypatch.setattr(voter, "snapshot_request", request)
         behind = quorum.start(number, settle=False)
@@ -799,11 +799,12 @@ def test_a_written_snapshot_that_was_not_yet_recorded_is_used_at_the_start() -> 
 def test_the_level_is_raised_only_while_all_voters_are_connected() -> None:
     quorum = DirectQuorum()
     active = quorum.start_all()
-    assert active.voter.levels.supported == dict.fromkeys(quorum.voters, SUPPORTED)
+    assert active.voter.levels.of_all(active.quorum.voters.ids) == dict.fromkeys(quorum.voters, SUPPORTED)
     killed = next(number for number in range(3) if quorum.controllers[number] is not active)
     quorum.kill(killed)
     with pytest.raises(KafkaError, match=f"Controller {quorum.voters[killed]} is not connected"):
-        raise_level(MetadataImage(), LATEST_LEVEL, voters=active.voter.levels.supported)
+        raise_level(MetadataImage(), LATEST_LEVEL, voters=active.voter.levels.of_all(active.quorum.voters.ids))
     quorum.start(killed)
     quorum.pass_time(3000)
-    assert raise_level(MetadataImage(), LATEST_LEVEL, voters=quorum.active.voter.levels.supported).records
+    known = quorum.active.voter.levels.of_all(quorum.active.quorum.voters.ids)
+    assert raise_level(MetadataImage(), LATEST_LEVEL, voters=known).records

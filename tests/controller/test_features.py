@@ -156,7 +156,7 @@ def test_a_feature_that_a_broker_does_not_support_is_refused() -> None:
     replay(image, [*NEW_CLUSTER[:1], supporting(0, 1, LATEST_LEVEL)])
     update = FeatureUpdate(TRANSACTION_FEATURE, 2, UpgradeType.UPGRADE)
     with pytest.raises(KafkaError, match="Broker 0 supports levels 0 to 0"):
-        update_feature(image, update, proposed={}, voters={})
+        update_feature(image, update, proposed={}, voters={}, raise_kraft_version=lambda: Outcome(None))
 
 
 def test_a_broker_that_does_not_support_a_finalized_feature_is_refused() -> None:

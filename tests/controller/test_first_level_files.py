@@ -147,7 +147,7 @@ def _read(table: PartitionTable, tp: TopicPartition) -> bytes:
 def test_its_level_is_raised_once_its_brokers_support_it(data_dir: Path) -> None:
     controller = opened(data_dir)
     with pytest.raises(KafkaError) as refused:
-        raise_level(controller.image, LATEST_LEVEL, voters=controller.voter.levels.supported)
+        raise_level(controller.image, LATEST_LEVEL, voters=controller.voter.levels.of_all(controller.quorum.voters.ids))
     assert refused.value.code == ErrorCode.INVALID_UPDATE_VERSION, "brokers 0 and 1 have registered no range"
     changed = FeatureLevelChanged(METADATA_FEATURE, LATEST_LEVEL)
     image = MetadataImage()

@@ -11,7 +11,7 @@ from raylog.controller import brokers
 from raylog.controller.isr import alter_partition
 from raylog.controller.reassignments import cancel, ongoing, reassign
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
-from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, TopicPartition
+from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, Offset, TopicPartition
 from raylog.core.outcome import Outcome
 from raylog.metadata import records
 from raylog.metadata.image import MetadataImage, PartitionImage
@@ -212,7 +212,8 @@ class Moves(RuleBasedStateMachine):
     def _commit(self, outcome: Outcome[object, MetadataRecord]) -> None:
         self.before = shown(self.image)
         for record in outcome.records:
-            self.image.replay(records.decode(records.encode(record)))
+            [(_, decoded)] = records.decode_batches(records.batch_of([record], now_ms=0), from_offset=Offset(0))
+            self.image.replay(decoded)
         self.ever |= set(shown(self.image).replicas)
         if not shown(self.image).is_reassigning:
             self.origin = self.target = set(shown(self.image).replicas)

@@ -26,12 +26,12 @@ from raylog.metadata.records import (
     ClientQuotaRemoved,
     ClientQuotaSet,
     ControlledShutdownBegun,
+    DataRecord,
     DelegationTokenCreated,
     DelegationTokenExpiryChanged,
     DelegationTokenRemoved,
     FeatureLevelChanged,
     LeaderChanged,
-    MetadataRecord,
     PartitionCreated,
     ProducerIdsAllocated,
     ReplicasAssignedToDirectory,
@@ -102,7 +102,7 @@ _records = st.one_of(
 
 
 @given(_records)
-def test_records_are_encoded_and_decoded(record: MetadataRecord) -> None:
+def test_records_are_encoded_and_decoded(record: DataRecord) -> None:
     assert records.decode(records.encode(record)) == record
 
 
@@ -167,7 +167,7 @@ def test_no_kind_needs_a_level_that_this_version_does_not_support() -> None:
 
 
 @given(_records, st.integers(0, 1 << 32))
-def test_mutated_records_are_decoded_or_refused(record: MetadataRecord, seed: int) -> None:
+def test_mutated_records_are_decoded_or_refused(record: DataRecord, seed: int) -> None:
     for value in mutations(records.encode(record), 10, seed):
         try:
             records.encode(records.decode(value))

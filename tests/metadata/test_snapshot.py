@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from raylog.core.errors import KafkaError
 from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, Offset, ProducerId
+from raylog.metadata.control_records import VotersChanged
 from raylog.metadata.features import FEATURES
 from raylog.metadata.image import MetadataImage, acl_added
 from raylog.metadata.levels import FIRST_LEVEL, LATEST_LEVEL, METADATA_FEATURE, UnsupportedLevel
@@ -53,6 +54,7 @@ from raylog.metadata.snapshot import (
     snapshot_named,
 )
 from raylog.metadata.snapshot_writer import BATCH_RECORDS, SnapshotWriter
+from raylog.metadata.voters import QuorumVoter, VoterSet
 from raylog.protocol.records.builder import NewRecord, build_batch
 from tests.controller.metadata import registered
 from tests.metadata.snapshots import ANY, encode_snapshot
@@ -152,6 +154,12 @@ def _random_record(rng: random.Random, image: MetadataImage, step: int) -> Metad
                 holder, UUID(int=rng.randint(1, 3)), ((topic.topic_id, partition.partition),)
             )
         case 16:
+            if rng.random() < 0.3:
+                chosen = rng.sample(range(1000, 1006), rng.randint(1, 5))
+                host = (("CONTROLLER", "host", 9093),) * rng.randrange(2)
+                return VotersChanged(
+                    VoterSet(QuorumVoter(BrokerId(each), UUID(int=each + step), host) for each in chosen)
+                )
             of_group = () if rng.random() < 0.2 else (("consumer.session.timeout.ms", str(step)),)
             return GroupConfigsChanged(f"g{rng.randrange(6)}", of_group)
         case 17:

@@ -13,6 +13,7 @@ from raylog.core.errors import ErrorCode
 from raylog.core.ids import ZERO_TOPIC_ID
 from raylog.protocol import schema
 from raylog.protocol.registry import (
+    ADD_RAFT_VOTER,
     ALTER_SHARE_GROUP_OFFSETS,
     APIS,
     CONSUMER_GROUP_DESCRIBE,
@@ -28,6 +29,7 @@ from raylog.protocol.registry import (
     PUSH_TELEMETRY,
     READ_SHARE_GROUP_STATE,
     READ_SHARE_GROUP_STATE_SUMMARY,
+    REMOVE_RAFT_VOTER,
     RENEW_DELEGATION_TOKEN,
     SHARE_ACKNOWLEDGE,
     SHARE_FETCH,
@@ -55,6 +57,8 @@ UNKNOWN_TO_KAFKA_PYTHON = frozenset(
         EXPIRE_DELEGATION_TOKEN,
         DESCRIBE_DELEGATION_TOKEN,
         UNREGISTER_BROKER,
+        ADD_RAFT_VOTER,
+        REMOVE_RAFT_VOTER,
         GET_TELEMETRY_SUBSCRIPTIONS,
         PUSH_TELEMETRY,
         SHARE_GROUP_HEARTBEAT,

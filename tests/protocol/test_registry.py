@@ -60,6 +60,8 @@ def test_the_version_ranges_are_those_that_stock_clients_need() -> None:
         "AlterUserScramCredentials": (0, 0),
         "DescribeQuorum": (0, 2),
         "UpdateFeatures": (0, 2),
+        "AddRaftVoter": (0, 1),
+        "RemoveRaftVoter": (0, 0),
         "DescribeCluster": (0, 2),
         "DescribeProducers": (0, 0),
         "DescribeTransactions": (0, 0),

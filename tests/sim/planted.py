@@ -400,7 +400,7 @@ def _log_not_compared() -> list[Replacement]:
 def _committed_by(count: Callable[[Quorum, list[int]], int]) -> list[Replacement]:
     """`count(quorum, ends)` returns the commit point; `ends` are those of all voters, the largest first."""
 
-    def commit(self: Quorum, log_end: Any) -> None:
+    def commit(self: Quorum, log_end: Any, now_ms: int) -> None:
         if self.is_leader:
             ends = sorted([log_end.end_offset, *(each.end_offset for each in self.progress.values())], reverse=True)
             self.high_watermark = max(self.high_watermark, Offset(count(self, ends)))
@@ -516,7 +516,7 @@ def _observers_see_all() -> list[Replacement]:
 
     def read(self: Any) -> Any:
         quorum = self._controller.quorum
-        if self._from_voter or not quorum.has_committed_in_epoch:
+        if self.from_voter or not quorum.has_committed_in_epoch:
             return right(self)
         committed = quorum.high_watermark
         quorum.high_watermark = self._controller.metadata_log.flushed_end.end_offset
@@ -586,7 +586,7 @@ _FAULTS: Final = (
         "truncated-at-election",
         "A follower truncates its log to its high watermark whenever the leader changes.",
         _truncates_at_each_election,
-        0,
+        1,
         "its log was opened or truncated",
     ),
     Planted(

@@ -9,9 +9,11 @@ from raylog.broker.listeners import plan_listeners
 from raylog.config.table import broker_configs
 from raylog.controller.controller import Controller
 from raylog.core.clock import Now
+from raylog.core.ids import BrokerId
 from raylog.core.outcome import Outcome
 from raylog.metadata.records import TopicCreated
-from raylog.metadata.voters import voter_ids, voter_named
+from raylog.metadata.voters import FIRST_VOTER_ID, voter_ids, voter_named
+from raylog.transport.endpoints import Endpoint
 from raylog.transport.node import Node, NodeIdentity
 from tests.support.direct_link import DirectLinks
 from tests.support.sim_disk import SimDisk
@@ -23,7 +25,7 @@ LOG_PATH = "/controller"
 
 
 class DirectQuorum:
-    """Three voters, by number; each with its own disk, all with one clock."""
+    """Three voters, by number; each with its own disk, all with one clock. Further controllers can join."""
 
     def __init__(self, config: dict[str, str] | None = None, *, count: int = 3, seed: int = 0) -> None:
         self.rng = random.Random(seed)
@@ -34,6 +36,8 @@ class DirectQuorum:
         self.controllers: list[Controller | None] = [None] * count
         self.links: list[DirectLinks | None] = [None] * count
         self.has_past = [False] * count
+        self.joined: set[int] = set()
+        """Those that began as observers."""
         self.clock_ms = 1000
         self.cut_off: set[int] = set()
         """Voters that are partitioned from all others, without any side noticing."""
@@ -42,7 +46,7 @@ class DirectQuorum:
 
     def start(self, number: int, *, settle: bool = True) -> Controller:
         controller = Controller(
-            NodeIdentity(self.voters[number], CLUSTER_ID, self.new_id(), SECRET),
+            NodeIdentity(self.id_of(number), CLUSTER_ID, self.new_id(), SECRET),
             self.configs,
             self.disks[number],
             LOG_PATH,
@@ -50,14 +54,39 @@ class DirectQuorum:
             new_id=self.new_id,
             new_nonce=self.rng.randbytes,
             now=self.now(),
-            voters=self.voters,
+            voters=() if number in self.joined else self.voters,
+            known=[self.id_of(each) for each in range(len(self.disks))],
         )
+        controller.endpoints = {"CONTROLLER": Endpoint(f"host-{number}", 9093)}
         self.has_past[number] = True
         self.controllers[number] = controller
         self.links[number] = DirectLinks(controller, self.listener, lambda peer: self._find(number, peer))
         if settle:
             self.settle()
         return controller
+
+    def join(self) -> int:
+        """Start one more controller, as an observer with an empty disk; its number."""
+        number = len(self.disks)
+        self.disks.append(SimDisk(self.rng))
+        self.controllers.append(None)
+        self.links.append(None)
+        self.has_past.append(False)
+        self.joined.add(number)
+        self.start(number)
+        return number
+
+    def replace_disk(self, number: int) -> None:
+        """Kill the controller, if it runs, and start it with an empty disk, as an observer."""
+        if self.controllers[number] is not None:
+            self.kill(number)
+        self.disks[number] = SimDisk(self.rng)
+        self.has_past[number] = False
+        self.joined.add(number)
+        self.start(number)
+
+    def id_of(self, number: int) -> BrokerId:
+        return BrokerId(FIRST_VOTER_ID + number)
 
     def start_all(self) -> Controller:
         """Start all controllers, and return the elected one."""
@@ -124,5 +153,5 @@ class DirectQuorum:
     def _find(self, number: int, peer: str) -> Node | None:
         voter = voter_named(peer)
         assert voter is not None
-        other = self.voters.index(voter)
+        other = voter - FIRST_VOTER_ID
         return None if {number, other} & self.cut_off else self.controllers[other]

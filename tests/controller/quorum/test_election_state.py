@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -17,6 +18,17 @@ from tests.support.mutations import mutations
 def test_it_is_read_back(epoch: int, leader: int, voted_for: int) -> None:
     state = ElectionState(LeaderEpoch(epoch), BrokerId(leader), BrokerId(voted_for))
     assert ElectionState.decode(state.encode()) == state
+
+
+def test_a_vote_is_for_one_directory_of_the_candidate() -> None:
+    one, other = UUID(int=1), UUID(int=2)
+    state = ElectionState(LeaderEpoch(3), voted_for=BrokerId(1001), voted_directory=one)
+    assert ElectionState.decode(state.encode()) == state
+    assert state.may_vote_for(BrokerId(1001), one)
+    assert not state.may_vote_for(BrokerId(1001), other)
+    assert not state.may_vote_for(BrokerId(1002), one)
+    of_before = ElectionState(LeaderEpoch(3), voted_for=BrokerId(1001))
+    assert of_before.may_vote_for(BrokerId(1001), other), "the directory was not recorded"
 
 
 def test_it_has_kafkas_format() -> None:
@@ -47,6 +59,8 @@ def test_it_has_kafkas_format() -> None:
         b'{"leaderId": 1, "leaderEpoch": 1, "votedId": true, "data_version": 1}',
         b'{"leaderId": 1, "leaderEpoch": 2147483648, "votedId": 1, "data_version": 1}',
         b'{"leaderId": -2, "leaderEpoch": 1, "votedId": 1, "data_version": 1}',
+        b'{"leaderId": 1, "leaderEpoch": 1, "votedId": 1, "votedDirectoryId": "AAAA", "data_version": 1}',
+        b'{"leaderId": 1, "leaderEpoch": 1, "votedId": 1, "votedDirectoryId": 5, "data_version": 1}',
         b'{"leaderId": null, "leaderEpoch": 1, "votedId": 1, "data_version": 1}',
     ],
 )

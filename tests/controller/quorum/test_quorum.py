@@ -23,7 +23,8 @@ from raylog.controller.quorum.events import (
 )
 from raylog.controller.quorum.quorum import LOST_LEADER_MS_MAX, Quorum, Role
 from raylog.core.errors import InvariantViolation
-from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, Offset
+from raylog.core.ids import NO_BROKER_ID, NO_DIRECTORY_ID, BrokerId, LeaderEpoch, Offset
+from raylog.metadata.voters import VoterSet
 
 ONE, TWO, THREE = BrokerId(1), BrokerId(2), BrokerId(3)
 TIMEOUTS = QuorumTimeouts(election_timeout_ms=1000, fetch_timeout_ms=2000, election_backoff_ms_max=600)
@@ -46,8 +47,9 @@ class Bench:
         self.saved = state or ElectionState(LeaderEpoch(3))
         self.quorum = Quorum(
             ONE,
-            voters,
+            VoterSet.of_ids(voters),
             self.saved,
+            directory_id=NO_DIRECTORY_ID,
             high_watermark=Offset(0),
             timeouts=TIMEOUTS,
             jitter_ms=lambda most: min(jitter_ms, most),
