@@ -13,6 +13,7 @@ from uuid import uuid4
 import ray
 
 from raylog.actors.data_dir import ClusterFiles, create_log_dirs
+from raylog.actors.earlier_versions import set_state
 from raylog.actors.former_process import wait_until_unlocked
 from raylog.actors.node_actor import NodeActor, NodeSpec, PeerDirectory, exit_after_violation, new_nonce
 from raylog.broker.broker import Broker
@@ -63,6 +64,8 @@ class BrokerStatus:
     """Partitions that cannot be compacted, with the reason; no more than FAILURES_SHOWN_MAX."""
     metrics: str = ""
     """host:port of its metrics; empty if they are not shown."""
+
+    __setstate__ = set_state
 
     @property
     def role(self) -> NodeRole:

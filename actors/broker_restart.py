@@ -1,4 +1,4 @@
-"""(shell) Restarts one broker of a running cluster, and waits until it is in sync again.
+"""(shell) Restarts one broker, or all controllers, of a running cluster, and waits until they are in sync again.
 
 The requests are sent as a node of the cluster, by the handles of brokers: they need no login.
 """
@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from raylog.actors.cluster_actors import errors_of_ended_actor, merged_from_hosts
 from raylog.actors.handle_door import calls_as_node
-from raylog.actors.names import node_name
+from raylog.actors.names import by_number, node_id_of, node_name
 from raylog.actors.waiting import wait_until_done
 from raylog.client.admin.calls import node_ids
 from raylog.client.admin.cluster import describe_metadata_quorum
@@ -46,6 +47,41 @@ def restart_broker(actor: Any, broker_id: int, *, timeout_seconds: float) -> Non
 
     wait_until_done(not_running, f"broker {broker_id} was restarted", deadline)
     wait_until_in_sync(actor, broker_id, secret, deadline)
+
+
+def restart_controllers(
+    controllers: Mapping[str, Any], brokers: Mapping[str, Any], *, timeout_seconds: float, report: Callable[[str], None]
+) -> None:
+    """Restart these one at a time, the active one last, so that there is one election. All are handles by names.
+
+    Waits until each has caught up. Raises KafkaError(REQUEST_TIMED_OUT); the timeout applies to each.
+    """
+    import ray
+
+    from raylog.actors.placement import alive_hosts
+
+    statuses = {node: ray.get(actor.status.remote()) for node, actor in controllers.items()}
+    for number, node in enumerate(sorted(statuses, key=lambda node: (statuses[node].active, by_number(node))), 1):
+        actor, controller_id, began = controllers[node], node_id_of(node), time.monotonic()
+        report(f"Restarting controller {controller_id}, {number} of {len(statuses)}.")
+        spec = ray.get(actor.spec.remote())
+        secret = merged_from_hosts(spec.data_dir, spec.cluster, alive_hosts()).secret
+        deadline = began + timeout_seconds
+        restart_now(actor, node)
+        wait_until_done(partial(_not_ready, actor, statuses[node].pid), f"{node} was restarted", deadline)
+        wait_until_caught_up(brokers, controller_id, secret, deadline)
+        report(f"Controller {controller_id} has caught up after {time.monotonic() - began:.1f} s.")
+
+
+def _not_ready(controller: Any, former_pid: int) -> str:
+    import ray
+
+    silent: tuple[type[Exception], ...] = (*errors_of_ended_actor(), ray.exceptions.GetTimeoutError)
+    try:
+        status = ray.get(controller.ready.remote(), timeout=STOP_SECONDS)
+    except silent:
+        return "its process is not running"
+    return "its process has not ended" if status.pid == former_pid else ""
 
 
 def restart_now(actor: Any, node: str) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from raylog.actors.announcement import find_announced
 from raylog.actors.bootstrap import servers_of
-from raylog.actors.broker_restart import RESTART_SECONDS, restart_broker, restart_now
+from raylog.actors.broker_restart import RESTART_SECONDS, restart_broker, restart_controllers, restart_now
 from raylog.actors.broker_set import KeptDirectory, add_broker, changing, remove_broker
 from raylog.actors.client_files import PROPERTIES_FILE
 from raylog.actors.cluster_actors import (
@@ -207,15 +207,16 @@ class Cluster:
         timeout_seconds: float = RESTART_SECONDS,
         report: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """`restart_broker` for each broker in turn, or restart all nodes with another configuration.
+        """Restart all nodes, one at a time, with the same configuration or another one.
 
         `config` and `broker_config` replace the whole configuration, as if the cluster were stopped and started with
         them; without both it is kept. Ports remain where no others are configured. `secure` and `users` are those of
-        `raylog.start`. With any of these arguments controllers are restarted too, one at a time, and nodes get new
-        actors: handles that `broker` has returned before are invalid. Passwords of both configurations are kept in the
-        data directory until all nodes are restarted.
+        `raylog.start`. With any of these arguments nodes get new actors: handles that `broker` has returned before are
+        invalid. Passwords of both configurations are kept in the data directory until all nodes are restarted.
 
-        Coordinators are restarted last, and nothing waits for them: brokers do their work meanwhile.
+        Each broker is waited for until it is in sync, each controller until it has caught up. Coordinators are
+        restarted last, and nothing waits for them: brokers do their work meanwhile. New processes run the version of
+        raylog that is installed by then.
 
         The timeout applies to each node. `report` is called with a line about each step. Raises ConfigError for an
         invalid configuration, before anything is restarted, and if brokers are being restarted already. Raises
@@ -233,11 +234,20 @@ class Cluster:
                 began = time.monotonic()
                 restart_broker(self.broker(broker_id), broker_id, timeout_seconds=timeout_seconds)
                 report(f"Broker {broker_id} is in sync after {time.monotonic() - began:.1f} s.")
-            coordinators = current_handles(self.name, list(filter(is_coordinator, nodes_of(self.name))))
-            for node, handle in coordinators.items():
-                if handle is not None:
-                    report(f"Restarting {node}.")
-                    restart_now(handle, node)
+            nodes = nodes_of(self.name)
+            restart_controllers(
+                self._running(filter(is_controller, nodes)),
+                self._running(filter(is_broker, nodes)),
+                timeout_seconds=timeout_seconds,
+                report=report,
+            )
+            for node, handle in self._running(filter(is_coordinator, nodes)).items():
+                report(f"Restarting {node}.")
+                restart_now(handle, node)
+
+    def _running(self, nodes: Iterable[str]) -> dict[str, Any]:
+        """The handles of those that have an actor, by name."""
+        return {node: handle for node, handle in current_handles(self.name, list(nodes)).items() if handle is not None}
 
     def _change_config(self, new: NewConfig, timeout_seconds: float, report: Callable[[str], None]) -> None:
         change = ConfigChange(self.name, new, report)

@@ -11,6 +11,7 @@ from uuid import uuid4
 import ray
 
 from raylog.actors.data_dir import ClusterFiles
+from raylog.actors.earlier_versions import set_state
 from raylog.actors.former_process import wait_until_unlocked
 from raylog.actors.names import controller_name
 from raylog.actors.node_actor import (
@@ -44,6 +45,8 @@ class ControllerStatus:
     """Whether it is the active controller."""
     metrics: str = ""
     """host:port of its metrics; empty if they are not shown."""
+
+    __setstate__ = set_state
 
 
 @ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=0)

@@ -12,10 +12,10 @@ also of Apache Kafka; `add`, `restart` and `remove` find a raylog cluster by its
 `add` starts new brokers; with --json it prints their id, host and port as `list` does. They hold no replicas until
 `raylog reassign` moves some to them, or a topic is created.
 
-`restart` restarts brokers one at a time and waits until each is in sync again. `restart --all` takes the arguments of
-`raylog start` with a configuration, which replaces the former one: what is not in it gets its default. It then restarts
-controllers too. If a broker does not start with it, the others keep running; the same command, also with another
-configuration, continues.
+`restart` restarts brokers one at a time and waits until each is in sync again. `restart --all` restarts the controllers
+and coordinators too. It takes the arguments of `raylog start` with a configuration, which replaces the former one: what
+is not in it gets its default. If a broker does not start with it, the others keep running; the same command, also with
+another configuration, continues.
 
 `decommission` moves all replicas of a broker to the others and waits until they are in sync. If the cluster can be
 found by name, the broker is then removed as by `remove`: it is stopped, unregistered, and no longer started with the
@@ -79,15 +79,15 @@ def add_to(subparsers: Subparsers) -> None:
     restart = actions.add_parser(
         "restart",
         help="restart brokers one at a time, waiting until each is in sync",
-        description="Restart brokers one at a time, waiting until each is in sync. With a configuration, --all also"
-        " restarts the controllers. It replaces the former configuration completely; ports are kept where no others are"
+        description="Restart brokers one at a time, waiting until each is in sync; --all restarts the controllers and"
+        " coordinators too. A configuration replaces the former one completely; ports are kept where no others are"
         " configured. --secure and --users-file alone keep the configuration.",
     )
     which = restart.add_mutually_exclusive_group(required=True)
     which.add_argument(
         "brokers", type=whole_number(0), nargs="*", default=[], metavar="ID", help="brokers to restart, in this order"
     )
-    which.add_argument("--all", action="store_true", help="restart all brokers")
+    which.add_argument("--all", action="store_true", help="restart all nodes")
     add_configuration(restart)
     restart.set_defaults(run=_restart)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import re
+import shlex
 import subprocess
 import sys
 import tokenize
@@ -14,8 +15,10 @@ from pathlib import Path
 import pytest
 
 import raylog
+from raylog.cli.main import make_parser
 
 ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 NAMED_FILE = re.compile(r"(?<![\w./<>*{}-])((?:[\w.-]+/)*[\w-]+\.(?:py|md)|script/[a-z][\w-]*)\b")
 """A module, a document or a script. `broker/handlers/<api>.py` stands for many and is not looked for."""
 
@@ -95,6 +98,27 @@ def test_the_site_has_every_page_and_no_broken_link(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "configuration.html").exists()
     assert 'id="raylog.Producer.send"' in (tmp_path / "api.html").read_text(), "made from the docstrings"
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """The arguments of each `raylog` command in a block of a page, up to a pipe, a redirection or a comment."""
+    for language, block in re.findall(r"^```(\w*)$(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL):
+        if language not in ("", "sh"):
+            continue
+        for line in block.replace("\\\n", " ").splitlines():
+            for command in re.findall(r"(?:^|[|;&] *)raylog ((?:[^|;&>#'\"]|'[^']*'|\"[^\"]*\")*)", line):
+                if not re.search(r"\.\.\.|<\w", command):  # what stands for something else
+                    yield shlex.split(command.partition("<")[0])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_of_a_page_is_valid(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    parser = make_parser()
+    for arguments in commands(page):
+        try:
+            parser.parse_args(arguments)
+        except SystemExit as ended:
+            pytest.fail(f"raylog {' '.join(arguments)}: {ended.code}: {capsys.readouterr().err}")
 
 
 def test_every_file_that_a_text_names_exists() -> None:

@@ -1,4 +1,4 @@
-"""All brokers are restarted one after another under load; clients lose nothing and get no error."""
+"""All nodes are restarted one after another under load; clients lose nothing and get no error."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 import raylog
 from raylog.actors.broker_restart import not_in_sync_on
+from raylog.actors.cluster import cluster_status
 from raylog.client.admin.topics import describe_topics
 from tests.compat.topics import create_topic
 from tests.ray.clients import read
@@ -20,19 +21,34 @@ pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
 
 TOPIC = "spread"
 PARTITIONS = 3
+CONTROLLERS = 3
 
 
 @pytest.fixture(scope="module")
 def cluster(ray_runtime: None) -> Iterator[raylog.Cluster]:
-    with raylog.start("rolling", brokers=3, config={"min.insync.replicas": "2"}, **WITHOUT_COORDINATORS) as cluster:
+    with raylog.start(
+        "rolling",
+        brokers=3,
+        controllers=CONTROLLERS,
+        config={"min.insync.replicas": "2"},
+        **WITHOUT_COORDINATORS,
+    ) as cluster:
         create_topic(cluster.bootstrap_servers, TOPIC, partitions=PARTITIONS, replication_factor=3)
         yield cluster
+
+
+def pids() -> set[int]:
+    """Of the processes of all brokers and controllers."""
+    status = cluster_status("rolling")
+    found = {broker.pid for broker in status.brokers} | {controller.pid for controller in status.controllers}
+    assert len(found) == 3 + CONTROLLERS
+    return found
 
 
 def test_clients_get_no_error_during_a_rolling_restart(cluster: raylog.Cluster) -> None:
     loads = [PartitionLoad(cluster.bootstrap_servers, number) for number in range(PARTITIONS)]
     until_more(loads, loads, 500)
-    before = [broker.pid for broker in cluster.status()]
+    before = pids()
     with ThreadPoolExecutor(1) as thread:
         restarting = thread.submit(cluster.rolling_restart)
         while not restarting.done():
@@ -42,7 +58,7 @@ def test_clients_get_no_error_during_a_rolling_restart(cluster: raylog.Cluster) 
     with RawClient(cluster.bootstrap_servers, client_id="test") as client:
         topics = client.run(describe_topics()).values()
         assert [not_in_sync_on(broker_id, topics) for broker_id in range(3)] == [[], [], []]
-    assert not set(before) & {broker.pid for broker in cluster.status()}
+    assert not before & pids()
     until_more(loads, loads, 500)
     for load in loads:
         load.finish()

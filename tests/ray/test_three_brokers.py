@@ -132,7 +132,6 @@ def wait_until_all_run(gone_pid: int, name: str = NAME) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("broker_id", range(3))
 def test_events_and_logs_of_all_nodes_are_shown(cluster: raylog.Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     nodes = {"broker-0", "broker-1", "broker-2", "controller-0"}
     shown: dict[str, dict[str, Any]] = {}
@@ -150,6 +149,7 @@ def test_events_and_logs_of_all_nodes_are_shown(cluster: raylog.Cluster, capsys:
     assert "the cluster has broker-0, broker-1, broker-2, controller-0" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("broker_id", range(3))
 def test_a_killed_broker_affects_its_own_partitions_only(
     cluster: raylog.Cluster, loads: list[PartitionLoad], broker_id: int
 ) -> None:
