@@ -214,8 +214,8 @@ def share_group(cli: Cli, cluster: RunningCluster, group: str, topic: str, recor
     """A member of a share group, which has accepted two records of the topic and holds three."""
     configured = cli("configs", "alter", "--group", group, "--add", "share.auto.offset.reset=earliest")
     assert configured.code == 0, configured.err
-    settings = {"bootstrap_servers": cluster.bootstrap_servers, "group_id": group, "client_id": "worker"}
-    with ShareConsumer(**settings, share_acknowledgement_mode="explicit") as member:
+    settings: dict[str, Any] = {"bootstrap_servers": cluster.bootstrap_servers, "group_id": group}
+    with ShareConsumer(**settings, client_id="worker", share_acknowledgement_mode="explicit") as member:
         member.subscribe(topic)
         held: list[ShareRecord] = []
         deadline = time.monotonic() + HANG_SECONDS
