@@ -30,11 +30,12 @@ from raylog.actors.config_change import ConfigChange
 from raylog.actors.config_check import check_config
 from raylog.actors.coordinator_set import retire_coordinators, start_coordinators, with_coordinators
 from raylog.actors.data_dir import BROKERS_MAX, delete_data_dir, make_data_dir, plan_data_dir, with_further_dirs
-from raylog.actors.given_config import GivenConfig, NewConfig
+from raylog.actors.given_config import PORT_MAX, GivenConfig, NewConfig
 from raylog.actors.local_ray import join_or_start_ray, join_ray, prepare_environment
 from raylog.actors.log_file import LogTail
 from raylog.actors.login import create_users, prepare_login
 from raylog.actors.names import (
+    GATEWAY_NAME,
     SUPERVISOR_NAME,
     check_name,
     is_broker,
@@ -141,6 +142,16 @@ class Cluster:
         import ray
 
         return str(ray.get_runtime_context().gcs_address)
+
+    @property
+    def console_url(self) -> str | None:
+        """The address of the web console; None if the cluster was started without, or it does not answer."""
+        handle = None if self._stopped else current_handles(self.name, [GATEWAY_NAME])[GATEWAY_NAME]
+        if handle is None:
+            return None
+        from raylog.actors.gateway import gateway_url
+
+        return gateway_url(handle)
 
     @property
     def broker_ids(self) -> list[int]:
@@ -315,6 +326,7 @@ def start(
     port: int | None = None,
     secure: bool | None = None,
     users: Mapping[str, str] | None = None,
+    console: bool | int = False,
     address: str | None = None,
     interruption: Interruption | None = None,
 ) -> Cluster:
@@ -348,6 +360,9 @@ def start(
     `users` are passwords of users who can log in by SCRAM, by their names. Those that exist already are left as they
     are; use `raylog users` to change them.
 
+    With `console` an actor serves the web console of the cluster on 127.0.0.1 of this host, at `Cluster.console_url`:
+    on this port, or on a free one (True).
+
     `port` is short for `listeners=PLAINTEXT://127.0.0.1:<port>` of the first broker and the following ports of the
     others, with the addresses of their hosts if there are several machines. Without `port` and `listeners`, free ports
     are used. `address` is the Ray cluster, as for `ray.init`; by default the Ray to which this process is connected,
@@ -359,6 +374,8 @@ def start(
     interruption = interruption or Interruption()
     check_name(name)
     data_dir, further_dirs = (data_dir, ()) if data_dir is None or isinstance(data_dir, str) else _split(data_dir)
+    if console is not False and console is not True and not 0 <= console <= PORT_MAX:
+        raise ConfigError(f"console={console}: must be True, False or a port")
     if brokers is not None and not 1 <= brokers <= BROKERS_MAX:
         raise ConfigError(f"brokers={brokers}: must be between 1 and {BROKERS_MAX}")
     if controllers is not None and controllers not in VOTER_COUNTS:
@@ -399,6 +416,11 @@ def start(
         client_config = {} if login is None else login.write(servers_of(statuses))
         retire_coordinators(specs, files, running)
         handles |= start_coordinators(specs, files)
+        if console is not False:
+            from raylog.actors.gateway import start_gateway
+
+            login_properties, console_port = checked_properties(client_config), 0 if console is True else console
+            handles[GATEWAY_NAME], _ = start_gateway(name, servers_of(statuses), login_properties, port=console_port)
     except BaseException:
         for handle in handles.values():
             ray.kill(handle, no_restart=True)
@@ -426,11 +448,11 @@ def _split(data_dirs: Sequence[str]) -> tuple[str, Sequence[str]]:
 
 
 def _stop(name: str, nodes: Sequence[str]) -> None:
-    """Stop the supervisor, then the coordinators, so that brokers have all of their records, then the brokers, then the
-    controllers, which the others need for a clean shutdown."""
+    """Stop the supervisor and the gateway, then the coordinators, so that brokers have all of their records, then the
+    brokers, then the controllers, which the others need for a clean shutdown."""
     import ray
 
-    for group in [[SUPERVISOR_NAME], *_stop_order(nodes)]:
+    for group in [[SUPERVISOR_NAME], [GATEWAY_NAME], *_stop_order(nodes)]:
         handles = [handle for handle in current_handles(name, group).values() if handle is not None]
         if group != [SUPERVISOR_NAME]:
             _stop_nodes(handles, name, STOP_SECONDS)

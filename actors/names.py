@@ -9,6 +9,7 @@ from raylog.metadata.node_roles import COORDINATOR_ROLES, NodeRole, role_of
 
 NAMESPACE_PREFIX = "raylog/"
 SUPERVISOR_NAME = "supervisor"
+GATEWAY_NAME = "gateway"
 CHANGE_NAME = "change"
 """The actor that locks the cluster while brokers are added, removed or restarted."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")

@@ -76,6 +76,14 @@ def add_to(subparsers: Subparsers) -> None:
         " has a log directory in each, and the first has the files of the cluster too. The directories in log.dirs of"
         " the configuration are used like this if there are no others",
     )
+    parser.add_argument(
+        "--console",
+        type=whole_number(0),
+        nargs="?",
+        const=0,
+        metavar="P",
+        help="serve the web console on 127.0.0.1, on this port or a free one; its address is printed",
+    )
     add_configuration(parser)
     parser.set_defaults(run=run)
 
@@ -124,6 +132,8 @@ def _live(options: argparse.Namespace, started: threading.Event, interruption: I
             )
         if cluster.client_config:
             print(_how_to_log_in(cluster), file=sys.stderr)
+        if options.console is not None:
+            print(f"raylog: the console is at {cluster.console_url}", file=sys.stderr)
         print(f"raylog {cluster.name} is ready: {cluster.bootstrap_servers}", flush=True)
         watch = RayWatch()
         while not interruption.requested.wait(WATCH_SECONDS):
@@ -201,6 +211,7 @@ def _start(
         port=port,
         secure=options.secure,
         users=read_properties(options.users_file),
+        console=False if options.console is None else options.console or True,
         address=options.address,
         interruption=interruption,
     )
