@@ -61,10 +61,10 @@ class Bursts:
         shown = self._cluster.ledger.image.partition(self._tp)
         if shown is None or shown.leader == NO_BROKER_ID:
             return
-        followers = [self._cluster.brokers[one] for one in shown.replicas if one != shown.leader]
+        followers = [self._cluster.broker(one) for one in shown.replicas if one != shown.leader]
         kind = rng.choice(self._kinds)
         self._world.marks[f"burst: {kind.__name__.strip('_').replace('_', ' ')}"] += 1
-        kind(self._cluster.brokers[shown.leader], rng.sample(followers, len(followers)))
+        kind(self._cluster.broker(shown.leader), rng.sample(followers, len(followers)))
 
     # --- the kinds
 

@@ -43,8 +43,10 @@ class SimCluster:
         controller_count: int,
         power_cuts: bool,
         coordinators: Sequence[int] = (),
+        first_id: int = 0,
     ) -> None:
-        """`coordinators` are the ids of those that are nodes of their own. They follow the brokers in `brokers`."""
+        """`coordinators` are the ids of those that are nodes of their own. They follow the brokers in `brokers`, whose
+        ids begin with `first_id`."""
         self.world = world
         self.ledger = MetadataLedger()
         self.network = Network(world)
@@ -52,7 +54,7 @@ class SimCluster:
         self.controllers = [ControllerHost(self.network, config, self.ledger, voter, voters) for voter in voters]
         self.brokers = [
             BrokerHost(self.network, config, self.ledger, BrokerId(number), voters, power_cuts=power_cuts)
-            for number in (*range(broker_count), *coordinators)
+            for number in (*range(first_id, first_id + broker_count), *coordinators)
         ]
         self._by_id = {host.broker_id: host for host in self.brokers}
         controllers = {host.name: host for host in self.controllers}
@@ -71,6 +73,9 @@ class SimCluster:
         self.ledger.on_mark = self._count
         self._noticed_ms = int(config["broker.session.timeout.ms"]) + NOTICE_MS
         self.hosts: list[NodeHost[Any]] = [*self.controllers, *self.brokers]
+
+    def broker(self, broker_id: int) -> BrokerHost:
+        return self._by_id[BrokerId(broker_id)]
 
     @property
     def active(self) -> Controller | None:
