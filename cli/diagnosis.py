@@ -22,7 +22,7 @@ FSYNC_SLOW_MS: Final = 20.0
 SHM_WANTED: Final = GIB
 AVAILABLE_WANTED: Final = GIB
 CLOCK_ERROR_WANTED_MS: Final = 500.0
-PYTHONS: Final = ((3, 11),)
+PYTHONS: Final = ((3, 11), (3, 12), (3, 13))
 JAVA_FOR: Final = "needed for Spark only"
 
 

@@ -235,7 +235,7 @@ class TestConfigs:
         assert values["num.partitions"] == "1"
         assert self.describe(broker, 4, "9").error_code == ErrorCode.INVALID_REQUEST
         assert self.describe(broker, 2, "none").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert self.describe(broker, 16, "0").error_code == ErrorCode.INVALID_REQUEST
+        assert self.describe(broker, 3, "0").error_code == ErrorCode.INVALID_REQUEST
 
 
 class TestOffsets:

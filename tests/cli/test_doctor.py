@@ -53,6 +53,8 @@ def test_a_healthy_machine() -> None:
     ("change", "complaint"),
     [
         ({"python": (3, 10)}, {"python": Level.ERROR}),
+        ({"python": (3, 13)}, {}),
+        ({"python": (3, 14)}, {"python": Level.ERROR}),
         ({"ray_version": None, "ray_fits": False}, {"ray": Level.ERROR}),
         ({"ray_version": "2.9.3", "ray_fits": False}, {"ray": Level.ERROR}),
         ({"niceness": 15}, {"niceness": Level.WARNING}),
