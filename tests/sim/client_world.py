@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from raylog.core.ids import TopicPartition
 from tests.sim.bursts import Bursts
@@ -16,13 +16,13 @@ CALM_MS = 3_000
 ALL_PARTITIONS = tuple(TopicPartition(TOPIC, number) for number in range(PARTITIONS))
 
 
-def client_world(seed: int) -> tuple[World, dict[str, str], SimCluster]:
-    """A world with a cluster of one or three brokers that has been started, and its configuration."""
+def client_world(seed: int, more: Mapping[str, str] | None = None) -> tuple[World, dict[str, str], SimCluster]:
+    """A world with a cluster of one or three brokers that has been started, and its configuration, with `more`."""
     world = World(seed)
     rng = world.rng
     brokers = rng.choice((1, 3, 3))
     power_cuts = rng.random() < 0.5
-    config = random_config(rng, broker_count=brokers, power_cuts=power_cuts)
+    config = random_config(rng, broker_count=brokers, power_cuts=power_cuts) | dict(more or {})
     cluster = SimCluster(world, config, broker_count=brokers, controller_count=1, power_cuts=power_cuts)
     cluster.replica_watch.producers_give_up = True
     cluster.start()

@@ -6,6 +6,8 @@ import random
 from collections import defaultdict
 from dataclasses import replace
 from functools import partial
+from itertools import count
+from typing import Any
 
 from raylog.client.consumer.assignors import ASSIGNORS
 from raylog.client.consumer.core import ConsumerCore
@@ -14,8 +16,10 @@ from raylog.config.consumer import CONSUMER_CONFIG, ConsumerSettings, consumer_s
 from raylog.core.config import Configs, ConfigSource, Layer
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
+from raylog.groupcoord.consumer.groups import ConsumerGroups
 from tests.sim.broker_host import PORT, BrokerHost
 from tests.sim.client_driver import ClientDriver
+from tests.sim.planting import Replacement
 from tests.sim.world import World
 
 GROUP = "readers"
@@ -27,7 +31,14 @@ MAY_FAIL = (
     ErrorCode.ILLEGAL_GENERATION,
     ErrorCode.REBALANCE_IN_PROGRESS,
     ErrorCode.FENCED_INSTANCE_ID,
+    ErrorCode.FENCED_MEMBER_EPOCH,
+    ErrorCode.STALE_MEMBER_EPOCH,
 )
+BY_COORDINATOR = ""
+"""In place of the names of assignors: the coordinator of the group assigns (KIP-848)."""
+
+
+_SEATS = count()
 
 
 class GroupLog:
@@ -37,11 +48,34 @@ class GroupLog:
         self.values: dict[TopicPartition, dict[int, bytes]] = defaultdict(dict)
         self.returned = 0
         self.again = 0
+        self.owners: dict[tuple[TopicPartition, int], object] = {}
+        """Who has owned each partition in which member epoch, in a group whose coordinator assigns."""
 
     def read(self, tp: TopicPartition, offset: int, value: bytes) -> None:
         before = self.values[tp].setdefault(offset, value)
         assert before == value, f"{tp}, offset {offset}: {before!r} has changed to {value!r}"
         self.returned += 1
+
+    def owned(self, tp: TopicPartition, epoch: int, owner: object) -> None:
+        before = self.owners.setdefault((tp, epoch), owner)
+        assert before == owner, f"{tp} is owned by {owner} in epoch {epoch}, and by {before}"
+
+
+def one_owner_each() -> list[Replacement]:
+    """After every heartbeat: no partition is assigned to two members, or to one while another has yet to revoke it."""
+    heartbeat = vars(ConsumerGroups)["heartbeat"]
+
+    def watched(self: Any, request: Any, now: Any, **how: Any) -> Any:
+        answer = heartbeat(self, request, now, **how)
+        group = self.groups.get(request.group_id)
+        owners: dict[object, str] = {}
+        for member in () if group is None else group.members.values():
+            for partition in member.assigned | member.revoking:
+                before = owners.setdefault(partition, member.member_id)
+                assert before == member.member_id, f"{partition} is owned by {before} and by {member.member_id}"
+        return answer
+
+    return [(ConsumerGroups, "heartbeat", watched)]
 
 
 def random_settings(rng: random.Random, assignors: str, instance: str | None) -> ConsumerSettings:
@@ -65,6 +99,11 @@ def random_settings(rng: random.Random, assignors: str, instance: str | None) ->
         "connections.max.idle.ms": rng.choice(("200", "540000")),
         "metadata.recovery.strategy": rng.choice(("none", "rebootstrap")),
     }
+    if assignors == BY_COORDINATOR:
+        for key in ("session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"):
+            del texts[key]
+        texts["group.protocol"] = "consumer"
+        texts["group.remote.assignor"] = rng.choice(("", "uniform", "range"))
     layer = Layer(ConfigSource.STATIC_BROKER_CONFIG, CONSUMER_CONFIG.parse(texts))
     return consumer_settings(Configs(CONSUMER_CONFIG, [layer]))
 
@@ -89,6 +128,7 @@ class GroupConsumer:
         self._next: dict[TopicPartition, int] = {}
         """The offset that follows what this life has got; of partitions that it owns."""
         self._life = 0
+        self._seat = next(_SEATS)
         self._begin()
 
     def break_connection(self) -> None:
@@ -103,12 +143,14 @@ class GroupConsumer:
     def _begin(self) -> None:
         settings = random_settings(self.world.rng, self._assignors, self._instance)
         servers = ",".join(f"{host.name}:{PORT}" for host in self._hosts)
-        assignors = [ASSIGNORS[name] for name in settings.assignors]
+        assignors = [] if settings.by_coordinator else [ASSIGNORS[name] for name in settings.assignors]
         self.core = ConsumerCore(servers, settings, self.world.rng, assignors=assignors)
         self.driver = ClientDriver(self.world, self._hosts, self.core.network)
         self.core.subscribe([self._topic], None)
         self._next = {}
         self._life += 1
+        if settings.by_coordinator:
+            self.driver.on_event = partial(self._check_ownership, (self._seat, self._life))
         self.world.after(self.world.rng.choice((1, 50, 500)), partial(self._poll, self._life))
 
     def _end(self) -> None:
@@ -137,6 +179,11 @@ class GroupConsumer:
     def _close(self) -> None:
         self.driver.close()
         self.world.after(self.world.rng.choice((1, 300, 3000)), self._begin)
+
+    def _check_ownership(self, owner: object) -> None:
+        member = self.core.member
+        for tp in self._next if member.is_member else ():
+            self._log.owned(tp, member.metadata.generation_id, owner)
 
     # --- polling
 

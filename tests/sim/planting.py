@@ -32,9 +32,16 @@ class Planted:
 @contextmanager
 def planted(fault: Planted) -> Iterator[None]:
     """Within the context every simulated node has the fault."""
+    with replaced(fault.replacements()):
+        yield
+
+
+@contextmanager
+def replaced(replacements: list[Replacement]) -> Iterator[None]:
+    """Within the context these attributes are replaced."""
     before: list[Replacement] = []
     try:
-        for owner, name, wrong in fault.replacements():
+        for owner, name, wrong in replacements:
             before.append((owner, name, vars(owner)[name]))
             setattr(owner, name, wrong)
         yield

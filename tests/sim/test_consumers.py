@@ -5,11 +5,16 @@ Each record is read by a member of the group, in the order of its partition, and
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
+
 import pytest
 
 from raylog.core.ids import TopicPartition
 from tests.sim.client_world import ALL_PARTITIONS, CALM_MS, client_world, go_through_trouble
-from tests.sim.group_consumer import GroupConsumer, GroupLog
+from tests.sim.group_consumer import BY_COORDINATOR, GroupConsumer, GroupLog, one_owner_each
+from tests.sim.planted_groups import CONSUMER_FAULTS
+from tests.sim.planting import Planted, planted, replaced
 from tests.sim.scenario import QUIET_MS, SERVED_MS_MAX, TOPIC
 from tests.sim.test_clients import SimProducer
 from tests.sim.world import World
@@ -19,6 +24,13 @@ SEEDS = by_form(8, quick=4, long=2000)
 SEEDS_PER_TEST = 4
 STRATEGIES = ("range", "roundrobin", "sticky", "cooperative-sticky", "range,cooperative-sticky")
 SETTLED_MS_MAX = 60_000
+SEEDS_BY_COORDINATOR = by_form(4, quick=4, long=500)
+CONSUMER_CONFIG = {
+    "group.consumer.min.heartbeat.interval.ms": "50",
+    "group.consumer.heartbeat.interval.ms": "100",
+    "group.consumer.min.session.timeout.ms": "500",
+    "group.consumer.session.timeout.ms": "800",
+}
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_PER_TEST))
@@ -27,16 +39,39 @@ def test_a_group_reads_every_record(first: int) -> None:
     assert sum(read) > 50 * SEEDS_PER_TEST
 
 
+@pytest.mark.parametrize("first", range(0, SEEDS_BY_COORDINATOR, SEEDS_PER_TEST))
+def test_a_group_whose_coordinator_assigns_reads_every_record(first: int) -> None:
+    """No partition has two owners at a time, or in one epoch."""
+    found = [run_by_coordinator(seed) for seed in range(first, first + SEEDS_PER_TEST)]
+    assert sum(log.returned for _, log in found) > 50 * SEEDS_PER_TEST
+    marks = sum((world.marks for world, _ in found), Counter[str]())
+    assert marks["partitions revoked"] > 0
+    assert marks["partitions lost"] > 0
+
+
+@pytest.mark.parametrize("fault", CONSUMER_FAULTS, ids=lambda fault: fault.name)
+def test_a_planted_mistake_is_found(fault: Planted) -> None:
+    assert fault.seed is not None
+    with pytest.raises(AssertionError, match=fault.complaint), planted(fault):
+        run_by_coordinator(fault.seed)
+
+
 def run(seed: int) -> int:
     """The number of records that were read."""
     return run_world(seed)[1].returned
 
 
-def run_world(seed: int) -> tuple[World, GroupLog]:
-    world, config, cluster = client_world(seed)
+def run_by_coordinator(seed: int) -> tuple[World, GroupLog]:
+    with replaced(one_owner_each()):
+        return run_world(seed, CONSUMER_CONFIG)
+
+
+def run_world(seed: int, consumer_config: Mapping[str, str] | None = None) -> tuple[World, GroupLog]:
+    """With `consumer_config` the coordinator of the group assigns."""
+    world, config, cluster = client_world(seed, consumer_config)
     rng = world.rng
     producer = SimProducer(world, cluster.brokers, "producer")
-    log, strategy = GroupLog(), rng.choice(STRATEGIES)
+    log, strategy = GroupLog(), rng.choice(STRATEGIES) if consumer_config is None else BY_COORDINATOR
     consumers = [
         GroupConsumer(
             world,
@@ -44,7 +79,7 @@ def run_world(seed: int) -> tuple[World, GroupLog]:
             log,
             TOPIC,
             strategy,
-            instance=f"seat-{number}" if rng.random() < 0.3 else None,
+            instance=f"seat-{number}" if consumer_config is None and rng.random() < 0.3 else None,
         )
         for number in range(rng.randint(1, 4))
     ]
