@@ -7,15 +7,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from raylog.client.admin.groups import GroupListing
-from raylog.client.admin.partitions import OffsetSpec
-from raylog.client.errors import AdminError
 from raylog.client.group_offsets import OffsetAndMetadata
 from raylog.console import lag
 from raylog.console.fields import Fields
 from raylog.console.paging import Paging
 from raylog.console.series import Series, pause_ms
 from raylog.console.topic_rows import led
-from raylog.console.visitor import DETAIL_SECONDS, Visitor, if_permitted, what_succeeded
+from raylog.console.visitor import DETAIL_SECONDS, Visitor, if_permitted, of_those_that_answer
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.transport.system_time import now
@@ -26,7 +24,7 @@ ID_CHARACTERS_MAX: Final = 32_767
 
 async def list_groups(visitor: Visitor, fields: Fields) -> Any:
     """A page of the groups; `lags`: with the lag of each. `spark`: only those that show the positions of queries."""
-    listed = await _listed(visitor)
+    listed = await of_those_that_answer(visitor.admin.list_consumer_groups(timeout=DETAIL_SECONDS))
     if fields.flag("spark"):
         listed = [each for each in listed if each.group_id.startswith(lag.SPARK_PREFIX)]
     page = Paging.of(fields, ("name", "state")).page(listed, _id, {"state": lambda each: each.state})
@@ -82,13 +80,13 @@ async def reset_offsets(visitor: Visitor, fields: Fields) -> Any:
         partitions = list(committed)
     if not partitions:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"group {name!r} has no committed offsets: name a topic")
-    first = await visitor.admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.EARLIEST))
-    ends = await visitor.admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
+    bounds = await visitor.bounds(sorted(partitions))
+    if silent := sorted(set(partitions) - bounds.keys()):
+        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{silent[0]}: its leader does not answer")
     at_time = {}
     if way == lag.TIME:
         found = await visitor.admin.list_offsets(dict.fromkeys(partitions, at))
         at_time = {tp: each.offset for tp, each in found.items() if each.offset >= 0}
-    bounds = {tp: (first[tp].offset, ends[tp].offset) for tp in sorted(partitions)}
     offsets = lag.new_offsets(way, at, bounds, committed, at_time)
     if not fields.flag("dry_run"):
         await visitor.admin.alter_consumer_group_offsets(name, offsets)
@@ -112,16 +110,6 @@ def _name(fields: Fields) -> str:
     return fields.text("name", characters_max=ID_CHARACTERS_MAX)
 
 
-async def _listed(visitor: Visitor) -> list[GroupListing]:
-    """Of the brokers that answer in time, if one of them does."""
-    try:
-        return await visitor.admin.list_consumer_groups(timeout=DETAIL_SECONDS)
-    except AdminError as error:
-        if not error.results:
-            raise
-        return sorted(each for groups in error.results.values() for each in groups)
-
-
 async def _committed(visitor: Visitor, name: str) -> dict[TopicPartition, OffsetAndMetadata | None] | None:
     """None if it is not known."""
     return await if_permitted(visitor.admin.list_consumer_group_offsets(name, timeout=DETAIL_SECONDS))
@@ -135,9 +123,4 @@ async def _committed_of(visitor: Visitor, name: str) -> dict[TopicPartition, Off
 async def _ends(visitor: Visitor, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     """Of those that have a leader, and that the identity may see."""
     known = led((await visitor.topics()).values())
-    wanted = set(partitions).intersection(known)
-    if not wanted:
-        return {}
-    latest = dict.fromkeys(wanted, OffsetSpec.LATEST)
-    found, _ = await what_succeeded(visitor.admin.list_offsets(latest, timeout=DETAIL_SECONDS))
-    return {tp: each.offset for tp, each in found.items()}
+    return await visitor.ends(set(partitions).intersection(known))

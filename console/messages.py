@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from raylog.client.admin.partitions import OffsetSpec
 from raylog.client.consumer.fetched import ConsumerRecord
 from raylog.console.avro_schema import CHARACTERS_MAX as SCHEMA_CHARACTERS_MAX
 from raylog.console.avro_schema import decoder
@@ -41,7 +40,7 @@ async def browse(visitor: Visitor, fields: Fields) -> Any:
     show = _Show.of(fields)
     partitions = await _partitions(visitor, wanted)
     committed = isolation == "read_committed"
-    bounds = await _bounds(visitor, partitions, committed=committed)
+    bounds = await visitor.bounds(partitions, committed=committed)
     scan = Scan(wanted, starts(wanted, bounds, await _at_time(visitor, wanted, partitions)), _ends(bounds))
     if not scan.is_complete or wait_ms:
         async with visitor.readers:
@@ -62,7 +61,7 @@ async def whole_record(visitor: Visitor, fields: Fields) -> Any:
     given = {"topic": fields.text("topic"), "partition": fields.number("partition"), "from": "offset", "at": offset}
     wanted = Wanted.of(Fields({**given, "count": 1}))
     show = _Show.of(fields)
-    bounds = await _bounds(visitor, await _partitions(visitor, wanted), committed=False)
+    bounds = await visitor.bounds(await _partitions(visitor, wanted))
     scan = Scan(wanted, starts(wanted, bounds, {}), _ends(bounds))
     if not scan.is_complete:
         async with visitor.readers:
@@ -130,16 +129,6 @@ async def _partitions(visitor: Visitor, wanted: Wanted) -> list[TopicPartition]:
         code = ErrorCode.LEADER_NOT_AVAILABLE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         raise KafkaError(code, f"{tp}: {code.sentence}")
     return [tp]
-
-
-async def _bounds(visitor: Visitor, partitions: list[TopicPartition], *, committed: bool) -> Bounds:
-    """Of the partitions that answer."""
-    if not partitions:
-        return {}
-    first, _ = await what_succeeded(visitor.admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.EARLIEST)))
-    latest = dict.fromkeys(partitions, OffsetSpec.LATEST)
-    ends, _ = await what_succeeded(visitor.admin.list_offsets(latest, read_committed=committed))
-    return {tp: (first[tp].offset, ends[tp].offset) for tp in partitions if tp in first and tp in ends}
 
 
 def _ends(bounds: Bounds) -> dict[TopicPartition, int]:

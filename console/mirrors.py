@@ -6,12 +6,11 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
-from raylog.client.admin.partitions import OffsetSpec
 from raylog.client.consumer.fetched import ConsumerRecord
 from raylog.console.fields import Fields
 from raylog.console.mirror_rows import flow_rows, heartbeats_in, progress_in
 from raylog.console.topic_rows import led
-from raylog.console.visitor import Visitor, what_succeeded
+from raylog.console.visitor import Visitor
 from raylog.core.errors import KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.mirror.policies import HEARTBEATS
@@ -46,17 +45,8 @@ async def list_flows(visitor: Visitor, _: Fields) -> Any:
 
 async def _last_records(visitor: Visitor, partitions: Iterable[TopicPartition]) -> list[ConsumerRecord]:
     """Those of the partitions that the identity may read, in the order of each."""
-    wanted = list(partitions)
-    if not wanted:
-        return []
-    found, _ = await what_succeeded(visitor.admin.list_offsets(dict.fromkeys(wanted, OffsetSpec.EARLIEST)))
-    latest = dict.fromkeys(wanted, OffsetSpec.LATEST)
-    ends, _ = await what_succeeded(visitor.admin.list_offsets(latest, read_committed=True))
-    starts = {
-        tp: max(found[tp].offset, ends[tp].offset - READ_MAX)
-        for tp in wanted
-        if tp in found and tp in ends and found[tp].offset < ends[tp].offset
-    }
+    bounds = await visitor.bounds(partitions, committed=True)
+    starts = {tp: max(first, end - READ_MAX) for tp, (first, end) in bounds.items() if first < end}
     records: list[ConsumerRecord] = []
     if not starts:
         return records
@@ -69,7 +59,7 @@ async def _last_records(visitor: Visitor, partitions: Iterable[TopicPartition]) 
                 consumer.seek(tp, start)
             while now().monotonic_ms < deadline_ms:
                 records += await consumer.poll(POLL_SECONDS)
-                if all([await consumer.position(tp) >= ends[tp].offset for tp in starts]):
+                if all([await consumer.position(tp) >= bounds[tp][1] for tp in starts]):
                     break
         except KafkaError:
             if not records:

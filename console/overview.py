@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from raylog.client.admin.cluster import ClusterNode, LogDirDescription, QuorumDescription, QuorumReplica
-from raylog.client.admin.partitions import OffsetSpec
 from raylog.console.fields import Fields
 from raylog.console.series import pause_ms
 from raylog.console.throughput import Look
 from raylog.console.topic_rows import leader_sizes, led, replica_sizes, summary
-from raylog.console.visitor import DETAIL_SECONDS, Visitor, if_permitted, what_succeeded
+from raylog.console.visitor import DETAIL_SECONDS, Visitor, if_permitted
 from raylog.transport.system_time import now
 
 
@@ -22,11 +20,11 @@ async def overview(visitor: Visitor, _: Fields) -> Any:
     quorum = await if_permitted(visitor.admin.describe_metadata_quorum(timeout=DETAIL_SECONDS))
     coordinators = await if_permitted(visitor.admin.describe_coordinators(timeout=DETAIL_SECONDS))
     features = await if_permitted(visitor.admin.describe_features(timeout=DETAIL_SECONDS))
-    dirs = await _log_dirs(visitor, cluster.nodes)
+    dirs = await visitor.log_dirs()
     return {
         "cluster_id": cluster.cluster_id,
         "controller": cluster.controller,
-        "brokers": [_broker(each, dirs) for each in cluster.nodes],
+        "brokers": [_broker(each, dirs or {}) for each in cluster.nodes],
         "coordinators": [_node(each) for each in coordinators or ()],
         "quorum": None if quorum is None else _quorum(quorum),
         "features": {each.feature: each.finalized for each in features or () if each.finalized},
@@ -40,21 +38,11 @@ async def throughput(visitor: Visitor, _: Fields) -> Any:
     topics = await visitor.topics()
     partitions = led(topics.values())
     time_ms = now().wall_ms
-    latest = dict.fromkeys(partitions, OffsetSpec.LATEST)
-    asked = visitor.admin.list_offsets(latest, timeout=DETAIL_SECONDS)
-    ends, _incomplete = await what_succeeded(asked)
-    cluster = await visitor.admin.describe_cluster()
-    dirs = await _log_dirs(visitor, cluster.nodes)
+    ends = await visitor.ends(partitions)
+    dirs = await visitor.log_dirs()
     sizes = leader_sizes(topics.values(), replica_sizes(dirs)) if dirs else None
-    visitor.throughput.add(Look(time_ms, {tp: each.offset for tp, each in ends.items()}, sizes))
+    visitor.throughput.add(Look(time_ms, ends, sizes))
     return {**visitor.throughput.shown(), "next_ms": pause_ms(now().monotonic_ms - began_ms)}
-
-
-async def _log_dirs(visitor: Visitor, nodes: Iterable[ClusterNode]) -> dict[int, dict[str, LogDirDescription]]:
-    """Of the brokers that answer, if the identity may see them."""
-    alive = [each.node_id for each in nodes if not each.is_fenced]
-    found = await if_permitted(what_succeeded(visitor.admin.describe_log_dirs(alive, timeout=DETAIL_SECONDS)))
-    return {} if found is None else found[0]
 
 
 def _broker(node: ClusterNode, dirs: dict[int, dict[str, LogDirDescription]]) -> dict[str, Any]:

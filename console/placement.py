@@ -9,7 +9,7 @@ from raylog.client.admin.partitions import ElectionType
 from raylog.console.fields import Fields
 from raylog.console.paging import Paging
 from raylog.console.topic_rows import reassignment_row, replica_sizes
-from raylog.console.visitor import DETAIL_SECONDS, Visitor, if_permitted, what_succeeded
+from raylog.console.visitor import DETAIL_SECONDS, Visitor, what_succeeded
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 
@@ -27,10 +27,7 @@ async def list_reassignments(visitor: Visitor, fields: Fields) -> Any:
     sizes: dict[TopicPartition, dict[int, int]] = {}
     topics = await visitor.topics()
     if page.items:
-        brokers = [each.node_id for each in (await visitor.admin.describe_cluster()).nodes]
-        asked = visitor.admin.describe_log_dirs(brokers, [tp for tp, _ in page.items], timeout=DETAIL_SECONDS)
-        dirs = await if_permitted(what_succeeded(asked))
-        sizes = replica_sizes({} if dirs is None else dirs[0])
+        sizes = replica_sizes(await visitor.log_dirs([tp for tp, _ in page.items]) or {})
     return page.shown(lambda each: reassignment_row(*each, topics.get(each[0].topic), sizes.get(each[0], {})))
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raylog.client.admin.configs import ConfigEntry, ConfigResource, ConfigResourceType
-from raylog.client.admin.partitions import OffsetSpec
 from raylog.client.admin.topics import BROKER_DEFAULT, NewTopic, TopicDescription
 from raylog.console.fields import Fields
 from raylog.console.paging import Paging
 from raylog.console.topic_rows import ORDERS, leader_sizes, led, partition_row, replica_sizes, topic_row
-from raylog.console.visitor import DETAIL_SECONDS, Visitor, if_permitted, what_succeeded
+from raylog.console.visitor import DETAIL_SECONDS, Visitor
 from raylog.core.config import ConfigSource
 from raylog.core.ids import TopicPartition
 
@@ -32,7 +31,7 @@ async def topic_sizes(visitor: Visitor, fields: Fields) -> Any:
     known = await visitor.topics()
     topics = [known[name] for name in fields.texts("names", entries_max=SIZED_MAX) if name in known]
     sizes = await _sizes(visitor, topics)
-    bounds = await _bounds(visitor, led(topics))
+    bounds = await visitor.bounds(led(topics), timeout=DETAIL_SECONDS)
     leaders = leader_sizes(topics, sizes or {})
     return {
         topic.name: {
@@ -53,7 +52,7 @@ async def describe_topic(visitor: Visitor, fields: Fields) -> Any:
     page = Paging.of(fields, ("partition",)).page(topic.partitions, lambda each: f"{each.partition:08}", {})
     shown = topic._replace(partitions=tuple(page.items))
     sizes = await _sizes(visitor, [shown])
-    bounds = await _bounds(visitor, led([shown]))
+    bounds = await visitor.bounds(led([shown]), timeout=DETAIL_SECONDS)
 
     def row(each: Any) -> dict[str, Any]:
         tp = TopicPartition(name, each.partition)
@@ -131,22 +130,5 @@ def _all(topic: TopicDescription) -> list[TopicPartition]:
 
 async def _sizes(visitor: Visitor, topics: list[TopicDescription]) -> dict[TopicPartition, dict[int, int]] | None:
     """None if the identity may not see them."""
-    partitions = [tp for topic in topics for tp in _all(topic)]
-    cluster = await visitor.admin.describe_cluster()
-    brokers = [each.node_id for each in cluster.nodes]
-    asked = visitor.admin.describe_log_dirs(brokers, partitions, timeout=DETAIL_SECONDS)
-    found = await if_permitted(what_succeeded(asked))
-    return None if found is None or not any(found[0].values()) else replica_sizes(found[0])
-
-
-async def _bounds(visitor: Visitor, partitions: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-    """The first offset and the end of the partitions that answer."""
-    if not partitions:
-        return {}
-    first, _ = await what_succeeded(
-        visitor.admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.EARLIEST), timeout=DETAIL_SECONDS)
-    )
-    ends, _ = await what_succeeded(
-        visitor.admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST), timeout=DETAIL_SECONDS)
-    )
-    return {tp: (first[tp].offset, ends[tp].offset) for tp in partitions if tp in first and tp in ends}
+    dirs = await visitor.log_dirs([tp for topic in topics for tp in _all(topic)])
+    return None if dirs is None else replica_sizes(dirs)

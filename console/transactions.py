@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raylog.client.admin.transactions import TransactionDescription, TransactionListing
-from raylog.client.errors import AdminError
 from raylog.console.fields import Fields
 from raylog.console.paging import Paging
-from raylog.console.visitor import DETAIL_SECONDS, Visitor, what_succeeded
+from raylog.console.visitor import DETAIL_SECONDS, Visitor, of_those_that_answer, what_succeeded
 from raylog.transport.system_time import now
 
 STATES: Final = {
@@ -19,12 +18,8 @@ STATES: Final = {
 async def list_transactions(visitor: Visitor, fields: Fields) -> Any:
     """A page of the transactional ids, with the partitions of open transactions and for how long they are open."""
     state = fields.choice("state", STATES, "")
-    try:
-        listed = await visitor.admin.list_transactions(states=[state] if state else [], timeout=DETAIL_SECONDS)
-    except AdminError as error:
-        if not error.results:
-            raise
-        listed = sorted(each for found in error.results.values() for each in found)
+    asked = visitor.admin.list_transactions(states=[state] if state else [], timeout=DETAIL_SECONDS)
+    listed = await of_those_that_answer(asked)
     page = Paging.of(fields, ("name", "state")).page(listed, _id, {"state": lambda each: each.state})
     described: dict[str, TransactionDescription] = {}
     if page.items:

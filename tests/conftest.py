@@ -38,6 +38,7 @@ LEFT_OUT_OF_QUICK = {"ray", "spark", "compat", "slow"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--console", action="store_true", help="run the tests of the web console in Chromium too")
     parser.addoption("--kafka", action="store_true", help="run the tests against a real Apache Kafka too")
     parser.addoption("--kerberos", action="store_true", help="run the tests against a real Kerberos KDC too")
     parser.addoption("--packaging", action="store_true", help="install distributions in empty environments too")
@@ -66,10 +67,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests against Kafka need Maven and a Java 17 that is no part of .venv, so they run with --kafka only; those
-    against a KDC, with --kerberos only; with Prometheus, with --prometheus only; those that install packages, with
-    --packaging only; those with Spark's own Kafka source, with --spark-kafka; those that need Spark 4, with --spark4,
-    in an environment of their own."""
-    opt_in = ("kafka", "kerberos", "packaging", "prometheus", "spark4", "spark-kafka")
+    against a KDC, with --kerberos only; with Prometheus, with --prometheus only; with Chromium, with --console
+    only; those that install packages, with --packaging only; those with Spark's own Kafka source, with --spark-kafka;
+    those that need Spark 4, with --spark4, in an environment of their own."""
+    opt_in = ("console", "kafka", "kerberos", "packaging", "prometheus", "spark4", "spark-kafka")
     left_out = {name.replace("-", "_") for name in opt_in if not config.getoption(f"--{name}")}
     if config.getoption("--quick"):
         left_out |= LEFT_OUT_OF_QUICK

@@ -8,6 +8,7 @@ const RETRY_MS = 3000;
 const main = h("main", {});
 const menu = h("nav", { "aria-label": "pages" });
 const who = h("div", { class: "who" });
+const title = h("span", {}, "raylog");
 let current = null;
 
 /** One page as it is shown: what it started ends when another one is shown. */
@@ -119,6 +120,7 @@ function showLogin() {
 }
 
 function frame() {
+  replace(title, session.title);
   replace(who,
     session.read_only && h("span", { class: "badge" }, "read-only"),
     session.user && h("span", { class: "user" }, session.user),
@@ -142,7 +144,7 @@ async function begin() {
 
 replace(menu, PAGES.filter((each) => !each.menu).map((each) => h("a", { href: to(each.name), "data-menu": each.name }, each.title)));
 document.body.append(
-  h("header", {}, h("a", { class: "brand", href: "#/" }, h("img", { src: "icon.svg", alt: "", width: "28", height: "28" }), h("span", {}, "raylog")), menu, who),
+  h("header", {}, h("a", { class: "brand", href: "#/" }, h("img", { src: "icon.svg", alt: "", width: "28", height: "28" }), title), menu, who),
   main);
 addEventListener("hashchange", show);
 addEventListener("console-login", async () => {

@@ -20,7 +20,7 @@ export async function messages(view) {
     field({ name: "at", label: "Offset", value: given("at") }),
     field({ name: "count", label: "Count", type: "number", min: "1", max: "500", value: given("count", "50") }),
     field({ name: "key", label: "Key is", value: given("key"), placeholder: "text, or 0x…" }),
-    field({ name: "contains", label: "Contains", value: given("contains"), placeholder: "in key or value" }),
+    field({ name: "containing", label: "Contains", value: given("containing"), placeholder: "in key or value" }),
     field({ name: "key_format", label: "Keys as", options: FORMATS, value: given("key_format", "auto") }),
     field({ name: "value_format", label: "Values as", options: FORMATS, value: given("value_format", "auto") }),
     field({ name: "isolation", label: "Transactions", options: [["read_committed", "committed"], ["read_uncommitted", "all records"]], value: given("isolation", "read_committed") }),
@@ -59,7 +59,8 @@ export async function messages(view) {
     const found = values(form);
     view.keep({ ...found, schema: "" });
     if (found.from === "time") found.at = found.at ? String(new Date(found.at).getTime()) : "";
-    return { ...found, topic };
+    const { containing, ...rest } = found;  // an input called "contains" would hide a method of its form
+    return { ...rest, contains: containing, topic };
   }
 
   async function show(continued = null) {
@@ -218,7 +219,7 @@ async function choose(view) {
   const form = h("form", { class: "tools card" }, h("label", { class: "field" }, h("span", {}, "Topic"), input), known, h("button", { class: "primary" }, "Show"));
   form.addEventListener("submit", (event) => { event.preventDefault(); location.hash = to("messages", { topic: input.value }); });
   replace(view.root, h("h1", {}, "Messages"), form);
-  input.addEventListener("input", () => load());
+  input.addEventListener("input", () => load().catch((error) => view.fail(error)));
   async function load() {
     const found = await view.get("/api/topics", { filter: input.value, limit: 50 });
     replace(known, found.items.map((each) => h("option", { value: each.name })));

@@ -30,7 +30,7 @@ export class PagedTable {
 
   filterSoon() {
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.change({ filter: this.input.value, start: 0 }), 150);
+    this.timer = setTimeout(() => this.change({ filter: this.input.value, start: 0 }).catch((error) => this.view.fail(error)), 150);
   }
 
   change(changed) {

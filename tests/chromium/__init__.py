@@ -1,0 +1,1 @@
+"""Tests of the console with a real browser."""
