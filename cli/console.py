@@ -1,15 +1,16 @@
 """`raylog console`: serve a web page on which people see and administer a cluster, of raylog or of Apache Kafka.
 
-It prints `raylog console is ready: http://127.0.0.1:8080` and serves until it is interrupted. Where the listener of
---bootstrap-server has SASL, people log in on the page with users of the cluster; the console has no rights of its own,
-and uses no user of --command-config. Otherwise everybody who reaches the page has the rights of the console's
-connection, such as User:ANONYMOUS or the owner of its client certificate.
+It prints `raylog console is ready: http://127.0.0.1:8080` and serves until SIGINT or SIGTERM, with exit code 0. Where
+the listener of --bootstrap-server has SASL, people log in on the page with users of the cluster; the console has no
+rights of its own, and uses no user of --command-config. Otherwise everybody who reaches the page has the rights of
+the console's connection, such as User:ANONYMOUS or the owner of its client certificate.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import signal
 import sys
 from ipaddress import ip_address
 
@@ -75,9 +76,15 @@ def run(options: argparse.Namespace) -> None:
         print(
             f"raylog: {options.host} is served without TLS: others on the network can read passwords", file=sys.stderr
         )
-    print(f"raylog console is ready: {server.url}", flush=True)
+
+    async def serve() -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, server.stop)
+        print(f"raylog console is ready: {server.url}", flush=True)
+        await server.serve()
+
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(server.serve())
+        runner.run(serve())
 
 
 def _is_loopback(host: str) -> bool:

@@ -7,8 +7,9 @@ import json
 import logging
 import secrets
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Collection
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, Final
@@ -40,6 +41,7 @@ LOGINS_MAX: Final = 4
 FAILED_LOGIN_SECONDS: Final = 1.0
 """How long a failed login takes longer, which bounds how many passwords can be tried."""
 CONNECTIONS_MAX: Final = 500
+BACKLOG: Final = 128
 REQUEST_HEAD_BYTES_MAX: Final = 64 << 10
 TYPES: Final = {
     "html": "text/html; charset=utf-8",
@@ -245,20 +247,30 @@ class _WithHeaders:
             await send({"type": "websocket.close", "code": 1008})
 
 
+class _Server(uvicorn.Server):
+    """Leaves signals to the program."""
+
+    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
+        return nullcontext()
+
+
 class ConsoleServer:
     """One console on one port. Belongs to the loop in which it is started."""
 
     def __init__(self, options: ConsoleOptions) -> None:
-        """Binds the port. Raises ConfigError."""
+        """Opens the port: connections wait until `serve`. Raises ConfigError."""
         self._options = options
+        _check_certificate(options)
         family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
         self._socket = socket.socket(family)
         try:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self._socket.bind((options.host, options.port))
-        except OSError as error:
+            self._socket.listen(BACKLOG)
+        except (OSError, OverflowError) as error:
             self._socket.close()
-            raise ConfigError(f"{options.host}:{options.port}: {error.strerror}") from error
+            rule = error.strerror if isinstance(error, OSError) else "a port must be between 0 and 65535"
+            raise ConfigError(f"{options.host}:{options.port}: {rule}") from error
         port = self._socket.getsockname()[1]
         scheme = "http" if options.certificate is None else "https"
         host = f"[{options.host}]" if ":" in options.host else options.host
@@ -267,7 +279,7 @@ class ConsoleServer:
         self._server: uvicorn.Server | None = None
 
     async def serve(self) -> None:
-        """Until `stop`, or a signal if it runs in the main thread. Raises ConfigError."""
+        """Until `stop`."""
         console = Console(self._options)
         console.use_port(self._port)
         config = uvicorn.Config(
@@ -285,7 +297,7 @@ class ConsoleServer:
             ssl_certfile=self._options.certificate,
             ssl_keyfile=self._options.key,
         )
-        self._server = uvicorn.Server(config)
+        self._server = _Server(config)
         expiry = asyncio.create_task(console.expire())
         try:
             await self._server.serve([self._socket])
@@ -299,6 +311,16 @@ class ConsoleServer:
     def stop(self) -> None:
         if self._server is not None:
             self._server.should_exit = True
+
+
+def _check_certificate(options: ConsoleOptions) -> None:
+    """Raises ConfigError."""
+    if options.certificate is None:
+        return
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(options.certificate, options.key)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"{options.certificate} and {options.key}: {error}") from error
 
 
 def _static_files() -> dict[str, tuple[bytes, str]]:
