@@ -21,6 +21,7 @@ from benchmarks import (
     latency_while_cleaning,
     local,
     many_partitions,
+    mirror,
     replication,
     security,
     small_records,
@@ -40,6 +41,7 @@ PARTS = (
     "audit",
     "security",
     "compaction",
+    "mirror",
     "wire",
     "clients",
     "local",
@@ -91,6 +93,8 @@ def _measure(arguments: argparse.Namespace) -> list[Figure]:
         figures += compaction.measure(runs, megabytes, arguments.dir)
         figures += latency_while_cleaning.measure(runs, megabytes, arguments.dir)
         figures += coordinator_load.measure(runs, arguments.dir)
+    if only in (None, "mirror"):
+        figures += mirror.measure(runs, megabytes, arguments.dir)
     if only not in (None, "wire", "clients", "local", "spark"):
         return figures
     config = {"message.max.bytes": 2_000_000, "num.partitions": 1, "log.segment.delete.delay.ms": 0}
