@@ -28,7 +28,6 @@ from raylog.logstore.disk import RealDisk
 from raylog.logstore.recovery_threads import run_in_threads
 from raylog.logstore.start_checks import check_machine
 from raylog.metadata.node_roles import NodeRole, role_of
-from raylog.metadata.voters import voter_ids
 from raylog.protocol.records.record_scan import kernel
 from raylog.quotas.usage import Throttled
 from raylog.transport.frame_session import FrameSession
@@ -164,7 +163,7 @@ class BrokerNode(NodeActor):
             now=now(),
             run_all=partial(run_in_threads, log_dir_settings(configs).recovery_threads),
             cleaning=CleanerProcesses(),
-            voters=voter_ids(files.controllers),
+            voters=files.controller_ids,
         )
         server = BrokerServer(
             broker,

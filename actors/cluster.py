@@ -28,6 +28,7 @@ from raylog.actors.cluster_actors import (
 )
 from raylog.actors.config_change import ConfigChange
 from raylog.actors.config_check import check_config
+from raylog.actors.controller_set import add_controller, remove_controller
 from raylog.actors.coordinator_set import retire_coordinators, start_coordinators, with_coordinators
 from raylog.actors.data_dir import BROKERS_MAX, delete_data_dir, make_data_dir, plan_data_dir, with_further_dirs
 from raylog.actors.given_config import PORT_MAX, GivenConfig, NewConfig
@@ -199,6 +200,27 @@ class Cluster:
             self._find_servers()
         return kept
 
+    def add_controllers(self, count: int = 1) -> list[ControllerStatus]:
+        """Start further controllers and make them voters of the quorum, one after the other.
+
+        They are part of the cluster from now on, also when it is started again, and get ids above all that were ever
+        used. Raises KafkaError: UNSUPPORTED_VERSION while `kraft.version` is 0, REQUEST_TIMED_OUT if one does not catch
+        up; it is then not added.
+        """
+        if count < 1:
+            raise ConfigError(f"count={count}: must be at least 1")
+        with changing(self.name):
+            return [add_controller(self.name, self._reached_by(self.status())) for _ in range(count)]
+
+    def remove_controller(self, controller_id: int) -> KeptDirectory:
+        """Take the vote of a controller, also of one that does not run any more, and stop it for good.
+
+        Its directory is kept. Raises KafkaError: UNSUPPORTED_VERSION while `kraft.version` is 0, VOTER_NOT_FOUND if it
+        does not exist, INVALID_REQUEST for the last one, REQUEST_TIMED_OUT without a majority of the others.
+        """
+        with changing(self.name):
+            return remove_controller(self.name, controller_id, self._reached_by(self.status()))
+
     def restart_broker(self, broker_id: int, *, timeout_seconds: float = RESTART_SECONDS) -> None:
         """Restart one broker in a new process, with the same data and ports.
 
@@ -340,7 +362,7 @@ def start(
     numbered. `broker_config` overrides keys for single brokers, by their ids: `{1: {"advertised.listeners":
     "PLAINTEXT://proxy:9093"}}`.
     `brokers` is their number: by default as many as `data_dir` contains, or one. `controllers` is the number of
-    controllers: 1 (the default), 3 or 5, a minority of which may fail. It cannot be changed later.
+    controllers: 1 (the default), 3 or 5, a minority of which may fail. `add_controllers` changes it later.
 
     `group_coordinators` and `transaction_coordinators` are the numbers of actors that lead the partitions of
     __consumer_offsets and __transaction_state, apart from the work of brokers; several share the partitions. With 0

@@ -62,7 +62,7 @@ def make_actors(files: ClusterFiles, given: GivenConfig) -> tuple[dict[str, Any]
     given.check_ids(files.broker_ids)
     given.check_addresses(files.broker_ids)
     nodes = [
-        *map(controller_name, range(files.controllers)),
+        *map(controller_name, files.controller_numbers),
         *map(node_name, (*files.broker_ids, *files.coordinator_ids)),
     ]
     retiring = [node for node in files.hosts if is_coordinator(node) and node not in nodes]

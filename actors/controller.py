@@ -28,7 +28,7 @@ from raylog.controller.metrics import scrape
 from raylog.core.config import Configs
 from raylog.logstore.disk import RealDisk
 from raylog.logstore.start_checks import check_machine
-from raylog.metadata.voters import FIRST_VOTER_ID, voter_ids
+from raylog.metadata.voters import FIRST_VOTER_ID, QuorumVoter
 from raylog.transport.endpoints import Endpoint
 from raylog.transport.server import NodeServer
 from raylog.transport.system_time import now
@@ -51,7 +51,7 @@ class ControllerStatus:
 
 @ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=0)
 class ControllerActor(NodeActor):
-    """One voter of the metadata quorum."""
+    """One controller: a voter of the metadata quorum, or an observer that may become one."""
 
     def __init__(self, spec: NodeSpec) -> None:
         self._controller: Controller | None = None
@@ -73,6 +73,12 @@ class ControllerActor(NodeActor):
         assert self._server is not None
         return next(iter(self._server.bound.values()))
 
+    async def voter(self) -> QuorumVoter:
+        """Its key and its listeners in the quorum."""
+        await asyncio.shield(self._starting)
+        assert self._controller is not None
+        return self._controller.as_voter
+
     async def serve(self, files: ClusterFiles, configs: Configs) -> NodeServer:
         number = self._spec.node_id - FIRST_VOTER_ID
         await self.renew_certificate()
@@ -89,7 +95,8 @@ class ControllerActor(NodeActor):
             new_id=uuid4,
             new_nonce=new_nonce,
             now=now(),
-            voters=voter_ids(files.controllers),
+            voters=files.voters_at_first(number),
+            known=files.controller_ids,
         )
         name = controller_name(number)
         server = NodeServer(

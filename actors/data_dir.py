@@ -28,10 +28,11 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
-from raylog.actors.names import broker_name, node_name
+from raylog.actors.names import broker_name, controller_name, node_name
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
-from raylog.core.ids import id_text
+from raylog.core.ids import BrokerId, id_text
 from raylog.metadata.node_roles import COORDINATOR_ROLES, IDS_PER_ROLE
+from raylog.metadata.voters import FIRST_VOTER_ID, voter_ids
 
 FRESH_SUFFIX = ".new"
 """Of a file that is being written, before the id of the process."""
@@ -73,12 +74,29 @@ class ClusterFiles:
     """Their number if it was chosen; None for one, from two brokers on."""
     transaction_coordinators: int | None = None
     """The same of transaction coordinators."""
+    added_controllers: int = 0
+    """How many controllers were added to those that the cluster began with; their numbers follow."""
+    removed_controllers: frozenset[int] = frozenset()
+    """Numbers of removed controllers, which are not used again."""
 
     @property
     def broker_ids(self) -> list[int]:
         return [
             broker_id for broker_id in range(self.first_broker_id, self.next_broker_id) if broker_id not in self.removed
         ]
+
+    @property
+    def controller_numbers(self) -> list[int]:
+        known = range(self.controllers + self.added_controllers)
+        return [number for number in known if number not in self.removed_controllers]
+
+    @property
+    def controller_ids(self) -> list[BrokerId]:
+        return [BrokerId(FIRST_VOTER_ID + number) for number in self.controller_numbers]
+
+    def voters_at_first(self, number: int) -> tuple[BrokerId, ...]:
+        """The voters until the log of this controller contains others: none for one that was added."""
+        return voter_ids(self.controllers) if number < self.controllers else ()
 
     @property
     def coordinator_ids(self) -> list[int]:
@@ -105,6 +123,15 @@ class ClusterFiles:
         """Without a broker, whose id stays reserved."""
         return replace(self.without_nodes([broker_name(broker_id)]), removed=self.removed | {broker_id})
 
+    def with_controller(self) -> ClusterFiles:
+        """With one more controller, whose number is above all others."""
+        return replace(self, added_controllers=self.added_controllers + 1)
+
+    def without_controller(self, number: int) -> ClusterFiles:
+        """Without a controller, whose number stays reserved."""
+        left = self.without_nodes([controller_name(number)])
+        return replace(left, removed_controllers=self.removed_controllers | {number})
+
     def without_nodes(self, nodes: Collection[str]) -> ClusterFiles:
         """Without the places of these nodes."""
         return replace(self, hosts={node: host for node, host in self.hosts.items() if node not in nodes})
@@ -112,9 +139,16 @@ class ClusterFiles:
     def merged(self, other: ClusterFiles) -> ClusterFiles:
         """Merged with the files of another host; either may have missed a change."""
         removed = self.removed | other.removed
-        gone = {broker_name(broker_id) for broker_id in removed}
-        hosts = {node: host for node, host in {**other.hosts, **self.hosts}.items() if node not in gone}
-        return replace(self, brokers=max(self.brokers, other.brokers), hosts=hosts, removed=removed)
+        removed_controllers = self.removed_controllers | other.removed_controllers
+        gone = {*map(broker_name, removed), *map(controller_name, removed_controllers)}
+        return replace(
+            self,
+            brokers=max(self.brokers, other.brokers),
+            hosts={node: host for node, host in {**other.hosts, **self.hosts}.items() if node not in gone},
+            removed=removed,
+            added_controllers=max(self.added_controllers, other.added_controllers),
+            removed_controllers=removed_controllers,
+        )
 
     def log_paths(self, broker_id: int) -> list[str]:
         """The log directories of a broker or a coordinator: one in each data directory."""
@@ -175,8 +209,8 @@ def plan_data_dir(
     """What `make_data_dir` returns, without writing anything; a new cluster has no id yet. Raises ConfigError.
 
     `brokers` None means the existing number, or one. It can be increased but not decreased, which would lose data.
-    The number of controllers cannot be changed: new ones could outvote those that have the metadata log. Nor can the
-    first id: directories and the metadata contain the ids.
+    The number of controllers cannot be changed here: new ones could outvote those that have the metadata log. Nor can
+    the first id: directories and the metadata contain the ids.
     """
     try:
         found = None if path is None else find_data_dir(path, name=name)
@@ -190,9 +224,10 @@ def plan_data_dir(
         raise ConfigError(
             f"brokers={brokers}: {path!r} contains {there_are} brokers; remove brokers with `raylog brokers remove`"
         )
-    if controllers not in (None, found.controllers):
+    if controllers not in (None, len(found.controller_numbers)):
         raise ConfigError(
-            f"controllers={controllers}: {path!r} contains {found.controllers}; the number cannot be changed"
+            f"controllers={controllers}: {path!r} contains {len(found.controller_numbers)}; change the number with"
+            " `raylog quorum add` and `remove` while the cluster runs"
         )
     if first_broker_id not in (None, found.first_broker_id):
         raise ConfigError(
@@ -346,6 +381,8 @@ def open_data_dir(path: str, *, name: str) -> ClusterFiles:
         tuple(found["further_dirs"]),
         found["group_coordinators"],
         found["transaction_coordinators"],
+        found["added_controllers"],
+        frozenset(found["removed_controllers"]),
     )
 
 
@@ -427,6 +464,8 @@ _IS_VALID: Final[Mapping[str, Callable[[Any], bool]]] = {
     "further_dirs": lambda value: isinstance(value, list) and all(map(_is_text, value)),
     "group_coordinators": lambda value: value is None or _is_coordinator_count(value),
     "transaction_coordinators": lambda value: value is None or _is_coordinator_count(value),
+    "added_controllers": lambda value: type(value) is int and 0 <= value < IDS_PER_ROLE,
+    "removed_controllers": lambda value: isinstance(value, list) and all(map(_is_id, value)),
 }
 
 
@@ -440,6 +479,8 @@ _IN_EARLIER_FILES: Final = {
     "further_dirs": [],
     "group_coordinators": None,
     "transaction_coordinators": None,
+    "added_controllers": 0,
+    "removed_controllers": [],
 }
 """What files that earlier versions have written lack."""
 
@@ -447,6 +488,7 @@ _IN_EARLIER_FILES: Final = {
 def _write_identity(root: Path, files: ClusterFiles) -> None:
     identity = {name: getattr(files, name) for name in _IS_VALID}
     identity["removed"] = sorted(files.removed)
+    identity["removed_controllers"] = sorted(files.removed_controllers)
     write_atomically(root / IDENTITY_FILE, json.dumps(identity).encode())
 
 

@@ -9,9 +9,10 @@
 
 A status is leader, follower or observer. Times are from the leader's wall clock, in milliseconds, null if unknown.
 
-`add` makes a controller a voter that runs as an observer and has caught up, and `remove` makes it an observer again.
-Both need `kraft.version` 1: `raylog features upgrade --feature kraft.version=1`. Without --directory-id it is that of
-`describe --replication`.
+`add` without an id starts a controller of the raylog cluster --name, and makes it a voter; `remove` with --name takes
+the vote of a controller and stops it for good, also one that has lost its disk. Otherwise `add` makes a controller a
+voter that runs as an observer and has caught up, and `remove` makes it an observer again. All need `kraft.version` 1:
+`raylog features upgrade --feature kraft.version=1`. Without --directory-id it is that of `describe --replication`.
 """
 
 from __future__ import annotations
@@ -24,11 +25,19 @@ from collections.abc import Iterable
 from typing import Any, Final
 from uuid import UUID
 
-from raylog.cli.arguments import Subparsers, add_bootstrap_server, open_client
+from raylog.actors.cluster import Cluster, connect
+from raylog.cli.arguments import (
+    DEFAULT_NAME,
+    Subparsers,
+    add_bootstrap_server,
+    add_cluster,
+    open_client,
+    read_properties,
+)
 from raylog.cli.columns import columns
 from raylog.cli.output import add_json, show
 from raylog.client.admin.cluster import QuorumDescription, QuorumReplica, RaftVoterEndpoint
-from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 from raylog.core.ids import id_text
 
 LEADER, FOLLOWER, OBSERVER = "leader", "follower", "observer"
@@ -51,15 +60,19 @@ def add_to(subparsers: Subparsers) -> None:
         "--endpoint",
         type=_endpoint,
         action="append",
-        required=True,
         metavar="NAME://HOST:PORT",
-        help="a listener of the controller, for clients; may be repeated",
+        help="with ID: a listener of the controller, for clients; may be repeated",
     )
     add.set_defaults(run=_add)
     remove = actions.add_parser("remove", help="make a voter an observer")
     remove.set_defaults(run=_remove)
+    add.add_argument(
+        "controller", type=int, nargs="?", metavar="ID", help="an observer's id, such as 1001 (default: start one)"
+    )
+    remove.add_argument("controller", type=int, metavar="ID", help="the controller's id, such as 1001")
     for action in (add, remove):
-        action.add_argument("controller", type=int, metavar="ID", help="the controller's id, such as 1001")
+        add_cluster(action)
+        action.set_defaults(name=None)
         action.add_argument("--directory-id", type=_directory_id, metavar="ID", help="the id of its log directory")
         add_json(action)
         add_bootstrap_server(action)
@@ -81,6 +94,17 @@ def _directory_id(text: str) -> UUID:
 
 
 def _add(options: argparse.Namespace) -> None:
+    if options.controller is None:
+        if options.endpoint or options.directory_id:
+            raise ConfigError("--endpoint and --directory-id are for a controller that runs: name its ID")
+        with _connected(options) as cluster:
+            [added] = cluster.add_controllers()
+        show(
+            options, {"controller": added.id, "action": "started"}, f"Started controller {added.id}, which is a voter."
+        )
+        return
+    if not options.endpoint or options.name is not None:
+        raise ConfigError("a controller that runs is added with --endpoint, and without --name")
     with open_client(options) as client:
         quorum = client.describe_metadata_quorum()
         directory = options.directory_id or _directory_of(options.controller, (*quorum.observers, *quorum.voters))
@@ -89,12 +113,28 @@ def _add(options: argparse.Namespace) -> None:
 
 
 def _remove(options: argparse.Namespace) -> None:
+    if options.name is not None:
+        with _connected(options) as cluster:
+            kept = cluster.remove_controller(options.controller)
+        done = {"controller": options.controller, "action": "stopped", "path": kept.path, "host": kept.host}
+        show(
+            options,
+            done,
+            f"Removed controller {options.controller}. Its directory is kept: {kept.path} on {kept.host}.",
+        )
+        return
     with open_client(options) as client:
         directory = options.directory_id
         if directory is None:
             directory = _directory_of(options.controller, client.describe_metadata_quorum().voters)
         client.remove_raft_voter(options.controller, directory)
     _show(options, directory, "removed", "is not a voter any more")
+
+
+def _connected(options: argparse.Namespace) -> Cluster:
+    """Raises ConfigError and OSError."""
+    properties = read_properties(options.command_config)
+    return connect(options.name or DEFAULT_NAME, address=options.address, client_config=properties)
 
 
 def _directory_of(controller: int, replicas: Iterable[QuorumReplica]) -> UUID:

@@ -167,9 +167,10 @@ class DelayedMetadataFetch:
         if 0 <= asked_epoch != quorum.leader_epoch:
             code = ErrorCode.FENCED_LEADER_EPOCH
             return _refused(code if asked_epoch < quorum.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH, current)
-        if not self._serves():
-            return FetchPartitionResponse(partition_index=0, high_watermark=self.start, records=())
         high_watermark = quorum.high_watermark
+        if not self._serves():  # a removed voter may have fetched records that are not committed
+            known = min(self.start, high_watermark)
+            return FetchPartitionResponse(partition_index=0, high_watermark=known, records=())
         answer = FetchPartitionResponse(
             partition_index=0,
             high_watermark=high_watermark,

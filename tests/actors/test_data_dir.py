@@ -87,7 +87,7 @@ def test_start_checks_the_number_of_brokers(files: ClusterFiles) -> None:
         assert make_data_dir(path, name=NAME, brokers=brokers).broker_ids == ids
     with pytest.raises(ConfigError, match="contains 3 brokers"):
         make_data_dir(path, name=NAME, brokers=2)
-    with pytest.raises(ConfigError, match=r"controllers=1: .* contains 3; the number cannot be changed"):
+    with pytest.raises(ConfigError, match=r"controllers=1: .* contains 3; change the number with `raylog quorum add`"):
         make_data_dir(path, name=NAME, brokers=None, controllers=1)
 
 

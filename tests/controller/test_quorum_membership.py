@@ -13,6 +13,7 @@ from raylog.controller.handlers import (
     add_raft_voter,
     begin_quorum_epoch,
     describe_quorum,
+    fetch,
     remove_raft_voter,
     update_features,
     update_raft_voter,
@@ -22,8 +23,9 @@ from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.core.ids import NO_DIRECTORY_ID, BrokerId
 from raylog.metadata.features import KRAFT_FEATURE
 from raylog.metadata.records import voters_in
-from raylog.metadata.topic_names import METADATA_PARTITION
+from raylog.metadata.topic_names import METADATA_PARTITION, METADATA_TOPIC_ID
 from raylog.protocol import registry
+from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from raylog.protocol.messages.add_raft_voter import AddRaftVoterRequest, Listener
 from raylog.protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from raylog.protocol.messages.begin_quorum_epoch import RequestPartitionData as BeginPartition
@@ -47,6 +49,7 @@ HANDLERS: dict[type, tuple[int, Any]] = {
     DescribeQuorumRequest: (registry.DESCRIBE_QUORUM, describe_quorum.handle),
     VoteRequest: (registry.VOTE, vote.handle),
     BeginQuorumEpochRequest: (registry.BEGIN_QUORUM_EPOCH, begin_quorum_epoch.handle),
+    FetchRequest: (registry.FETCH, fetch.handle),
 }
 LISTENERS = (Listener(name="CONTROLLER", host="h", port=9093),)
 REPORTED = (ReportedListener(name="CONTROLLER", host="h", port=9093),)
@@ -420,3 +423,28 @@ def test_a_lost_metadata_log_is_still_refused_with_its_old_directory() -> None:
     quorum.disks[number].rmtree(f"/controller/{METADATA_PARTITION}")
     with pytest.raises((KafkaError, InvariantViolation), match="has lost"):
         quorum.start(number)
+
+
+def test_an_observer_with_uncommitted_records_does_not_take_them_for_committed() -> None:
+    """It was a voter before; the new leader does not know the high watermark yet."""
+    quorum = upgraded(3)
+    active = quorum.active
+    epoch = active.leader_epoch
+    observer = quorum.join()
+    active.quorum.epoch_start_offset = committed = active.high_watermark  # as if it had just been elected
+    wanted = FetchPartition(
+        partition=0,
+        fetch_offset=committed + 5,
+        current_leader_epoch=epoch,
+        partition_max_bytes=1,
+        replica_directory_id=quorum.new_id(),
+    )
+    request = FetchRequest(
+        replica_id=quorum.id_of(observer),
+        max_wait_ms=0,
+        min_bytes=1,
+        max_bytes=1,
+        topics=[FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=[wanted])],
+    )
+    result = call(quorum, active, request).responses[0].partitions[0]
+    assert (result.error_code, result.high_watermark) == (ErrorCode.NONE, committed)

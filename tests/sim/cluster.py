@@ -44,14 +44,19 @@ class SimCluster:
         power_cuts: bool,
         coordinators: Sequence[int] = (),
         first_id: int = 0,
+        joining: int = 0,
     ) -> None:
         """`coordinators` are the ids of those that are nodes of their own. They follow the brokers in `brokers`, whose
-        ids begin with `first_id`."""
+        ids begin with `first_id`. `joining` is the number of controllers that begin as observers."""
         self.world = world
         self.ledger = MetadataLedger()
         self.network = Network(world)
         voters = voter_ids(controller_count)
-        self.controllers = [ControllerHost(self.network, config, self.ledger, voter, voters) for voter in voters]
+        known = voter_ids(controller_count + joining)
+        self.controllers = [
+            ControllerHost(self.network, config, self.ledger, each, voters if each in voters else (), known)
+            for each in known
+        ]
         self.brokers = [
             BrokerHost(self.network, config, self.ledger, BrokerId(number), voters, power_cuts=power_cuts)
             for number in (*range(first_id, first_id + broker_count), *coordinators)
@@ -65,7 +70,8 @@ class SimCluster:
         self._decided = self.controllers[0]
         self._active_before: Controller | None = None
         self._active_since_ms = 0
-        self.ledger.disks = [host.durable for host in self.controllers]
+        by_voter = dict(zip(known, self.controllers, strict=True))
+        self.ledger.durable_of = lambda voter: by_voter[voter].durable
         self.replica_watch = ReplicaWatch(world, self.ledger, min_insync_replicas=int(config["min.insync.replicas"]))
         for broker in self.brokers:
             broker.replica_watch = self.replica_watch

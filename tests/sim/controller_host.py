@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
 from raylog.broker.listeners import plan_listeners
 from raylog.controller.controller import Controller
@@ -20,6 +21,7 @@ from raylog.transport.node import NodeIdentity
 from tests.sim.ledger import DurableLog, MetadataLedger, VoterWatch
 from tests.sim.network import Network
 from tests.sim.node_host import Event, NodeHost
+from tests.support.sim_disk import SimDisk
 from tests.support.small_segments import with_small_segments
 
 CLUSTER_ID = "c2ltdWxhdGVkLWNsdXN0ZXI"
@@ -39,22 +41,26 @@ class ControllerHost(NodeHost[Controller]):
         ledger: MetadataLedger,
         voter_id: BrokerId,
         voters: Sequence[BrokerId],
+        known: Sequence[BrokerId],
     ) -> None:
         super().__init__(network, voter_name(voter_id), power_cuts=True)
         self.ledger = ledger
         self.durable = DurableLog(self.disk, LOG_PATH)
-        self._voter_id = voter_id
+        self.voter_id = voter_id
         self._voters = voters
+        self._known = known
         self._configs = with_small_segments(config)
         self.listeners = [listener for listener in plan_listeners(self._configs) if listener.internal]
         self._has_past = False
+        self.directory_id: UUID | None = None
+        """Of its metadata log, as far as it is known."""
         self._watch = VoterWatch(ledger, self.durable)
 
     def make(self, now: Now) -> Controller:
         self.durable.forget()
         self._watch = VoterWatch(self.ledger, self.durable)
         controller = Controller(
-            NodeIdentity(self._voter_id, CLUSTER_ID, self.world.new_id(), SECRET),
+            NodeIdentity(self.voter_id, CLUSTER_ID, self.world.new_id(), SECRET),
             self._configs,
             self.disk,
             LOG_PATH,
@@ -63,10 +69,21 @@ class ControllerHost(NodeHost[Controller]):
             new_nonce=self.world.rng.randbytes,
             now=now,
             voters=self._voters,
+            known=self._known,
         )
         self._has_past = True
+        self.directory_id = controller.directory_id
         controller.handlers = {**controller.handlers, registry.BROKER_REGISTRATION: self._registration}
         return controller
+
+    def lose_disk(self) -> None:
+        """The machine fails with its disk, and comes back with an empty one: as an observer with another directory."""
+        self.kill(power_cut=True)
+        self.world.marks["controller lost its disk"] += 1
+        self.disk = SimDisk(self.world.rng)
+        self.durable = DurableLog(self.disk, LOG_PATH)
+        self._has_past, self._voters, self.directory_id = False, (), UUID(int=0)
+        self.ledger.disk_lost(self.voter_id)
 
     def endpoints(self) -> dict[str, Endpoint]:
         return {listener.name: Endpoint(self.name, 1) for listener in self.listeners}

@@ -53,25 +53,23 @@ class MetadataLedger:
         """The election state that each voter revealed last: it must still have it after a restart."""
         self.unfenced: set[int] = set()
         """The broker epochs of all brokers that were ever unfenced."""
-        self.disks: Sequence[DurableLog] = ()
-        """The logs of all voters."""
+        self.durable_of: Callable[[BrokerId], DurableLog]
+        """The log of a controller."""
         self.on_unfenced: Callable[[BrokerId, int], None] = lambda broker_id, broker_epoch: None
         """Called for each broker that is unfenced."""
         self.on_mark: Callable[[str], None] = lambda mark: None
         """Called for notable events of brokers and replicas."""
 
-    def committed(self, log: MetadataLog, upto: Offset) -> None:
-        """A voter considers everything before `upto` committed."""
+    def committed(self, log: MetadataLog, upto: Offset, voters: Sequence[BrokerId]) -> None:
+        """A controller considers everything before `upto` committed, by its voter set."""
         if upto <= len(self.records):
             return
         first = Offset(len(self.records))
         for record in _records(log, first, upto):
             self._take(record)
         self._committed_in[log.epoch_before(upto)] = upto  # what a leader commits ends with a record of its own
-        durable = [disk for disk in self.disks if disk.holds(self.records, upto)]
-        assert len(durable) > len(self.disks) // 2, (
-            f"{upto} is considered committed, but is on only {len(durable)} disk(s)"
-        )
+        durable = [voter for voter in voters if self.durable_of(voter).holds(self.records, upto)]
+        assert len(durable) > len(voters) // 2, f"{upto} is considered committed, but is on only {len(durable)} disk(s)"
 
     def leads(self, leader_epoch: LeaderEpoch, voter: BrokerId) -> None:
         known = self.controllers.setdefault(leader_epoch, voter)
@@ -95,6 +93,10 @@ class MetadataLedger:
             forgotten = "has lost" if came_back else "has changed"
             assert state.voted_for == before.voted_for, f"voter {voter} {forgotten} its vote {known}"
         self._election_states[voter] = state
+
+    def disk_lost(self, voter: BrokerId) -> None:
+        """Its votes are lost with it, but count only for the directory that is gone."""
+        self._election_states.pop(voter, None)
 
     def image_at(self, upto: int) -> MetadataImage:
         """The image of all records before `upto`."""
@@ -240,7 +242,7 @@ class VoterWatch:
             written = log.epoch_before(quorum.high_watermark)
             own = not quorum.is_leader or written == quorum.leader_epoch
             assert own, f"records of epoch {written} were committed by count in epoch {quorum.leader_epoch}"
-        ledger.committed(log, quorum.high_watermark)
+        ledger.committed(log, quorum.high_watermark, quorum.voters.ids)
         self._compare(log, quorum.high_watermark)
         what = "decided" if quorum.is_leader else "committed"
         upto = log.end_offset if quorum.is_leader else quorum.high_watermark
