@@ -15,8 +15,9 @@ from raylog.actors.placement import alive_hosts, placed_on
 from raylog.client.admin.admin_client import admin_client
 from raylog.client.client_config import ClientConfig
 from raylog.config.client import SASL_JAAS_CONFIG
+from raylog.console.application import ConsoleOptions
 from raylog.console.logins import needs_login
-from raylog.console.server import ConsoleOptions, ConsoleServer
+from raylog.console.server import ConsoleServer
 from raylog.core.errors import ConfigError, KafkaError
 from raylog.core.logs import log_to_stderr
 from raylog.core.password import Password

@@ -53,7 +53,8 @@ def add_to(subparsers: Subparsers) -> None:
 def run(options: argparse.Namespace) -> None:
     if (options.tls_certificate is None) != (options.tls_key is None):
         raise ConfigError("--tls-certificate and --tls-key: must be given together")
-    from raylog.console.server import ConsoleOptions, ConsoleServer  # other commands need no HTTP server
+    from raylog.console.application import ConsoleOptions  # other commands need no HTTP server
+    from raylog.console.server import ConsoleServer
 
     log_to_stderr()
     config = client_config(options)

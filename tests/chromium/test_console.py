@@ -15,7 +15,7 @@ from raylog.client.admin.topics import NewTopic
 from raylog.client.client_config import ClientConfig
 from raylog.client.consumer.consumer import Consumer
 from raylog.client.producer.producer import Producer
-from raylog.console.server import ConsoleOptions
+from raylog.console.application import ConsoleOptions
 from raylog.core.errors import KafkaError
 from raylog.core.ids import TopicPartition
 from tests.chromium.page import DESKTOP, PHONE, ConsolePage, chromium, screenshots, why_not

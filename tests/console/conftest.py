@@ -9,7 +9,7 @@ import pytest
 
 from raylog.client.admin.admin_client import AdminClient
 from raylog.client.client_config import ClientConfig, checked_properties
-from raylog.console.server import ConsoleOptions
+from raylog.console.application import ConsoleOptions
 from raylog.security.acl import AclBinding, Operation, PatternType, Permission, ResourceType
 from tests.support.cluster_thread import RunningCluster, cluster_thread
 from tests.support.console_thread import Browser, console_thread

@@ -13,7 +13,7 @@ import pytest
 
 from raylog.cli.main import main
 from raylog.client.client_config import ClientConfig
-from raylog.console.server import ConsoleOptions
+from raylog.console.application import ConsoleOptions
 from tests.console.conftest import Served
 from tests.support.certificates import Certificates
 from tests.support.console_thread import Browser, console_thread

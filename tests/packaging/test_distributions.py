@@ -85,7 +85,7 @@ def test_a_wheel_works_in_an_empty_environment(source: Path, tmp_path: Path, ver
     run(empty / "bin/python", "-c", f"import {', '.join(modules)}", folder=tmp_path)
     help_text = run(empty / "bin/raylog", "--help", folder=tmp_path)
     assert "topics" in help_text
-    page = "from raylog.console.server import _static_files; print(sorted(_static_files()))"
+    page = "from raylog.console.application import _static_files; print(sorted(_static_files()))"
     assert "app.js" in run(empty / "bin/python", "-c", page, folder=tmp_path)
     with TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as short:  # for the sockets in it
         own = {"RAY_TMPDIR": short, "PATH": f"{empty / 'bin'}:{os.environ['PATH']}"}

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import uvloop
 
-from raylog.console.server import ConsoleOptions, ConsoleServer
+from raylog.console.application import ConsoleOptions
+from raylog.console.server import ConsoleServer
 from tests.support.hang import HANG_SECONDS
 
 
