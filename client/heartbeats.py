@@ -14,6 +14,12 @@ from raylog.core.errors import ErrorCode, KafkaError
 from raylog.protocol.schema import Message
 from raylog.transport.peer_link import RequestFor
 
+JOINING_EPOCH: Final = 0
+LEAVING_EPOCH: Final = -1
+FENCED: Final = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)
+"""Errors after which the member has to join again."""
+PASSING: Final = (ErrorCode.TOPIC_AUTHORIZATION_FAILED,)
+"""Errors that poll() raises, while heartbeats go on: the user may change the subscription, or get the permission."""
 FIRST_INTERVAL_MS: Final = 1000
 """Time between heartbeats before the coordinator has said its own."""
 

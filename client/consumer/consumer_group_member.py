@@ -25,7 +25,7 @@ from raylog.client.consumer.rebalance_callbacks import CallbackKind, RebalanceCa
 from raylog.client.consumer.subscription import Subscription
 from raylog.client.coordinators import Coordinators
 from raylog.client.group_offsets import GroupMetadata
-from raylog.client.heartbeats import Heartbeats
+from raylog.client.heartbeats import FENCED, JOINING_EPOCH, LEAVING_EPOCH, PASSING, Heartbeats
 from raylog.client.network_client import NetworkClient
 from raylog.config.consumer import ConsumerSettings
 from raylog.core.clock import Now
@@ -37,15 +37,10 @@ from raylog.protocol.schema import Message
 from raylog.transport.peer_link import VersionFor
 
 log = logging.getLogger("raylog.client")
-JOINING_EPOCH: Final = 0
-LEAVING_EPOCH: Final = -1
 LEFT_FOR_A_WHILE: Final = -2
 """A static member that leaves so is expected back."""
 NO_EPOCH: Final = -1
 REGEX_SINCE: Final = 1
-FENCED: Final = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)
-PASSING: Final = (ErrorCode.TOPIC_AUTHORIZATION_FAILED,)
-"""Errors that poll() raises, while heartbeats go on: the user may change the subscription, or get the permission."""
 
 
 class Step(Enum):

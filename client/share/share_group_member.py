@@ -14,12 +14,12 @@ import logging
 from collections.abc import Callable
 from enum import Enum
 from functools import partial
-from typing import Any, Final
+from typing import Any
 from uuid import UUID
 
 from raylog.client.consumer.coordinator_requests import CoordinatorRequest, CoordinatorRequests
 from raylog.client.coordinators import Coordinators
-from raylog.client.heartbeats import Heartbeats
+from raylog.client.heartbeats import FENCED, JOINING_EPOCH, LEAVING_EPOCH, PASSING, Heartbeats
 from raylog.client.network_client import NetworkClient
 from raylog.config.share_consumer import ShareConsumerSettings
 from raylog.core.clock import Now
@@ -28,11 +28,6 @@ from raylog.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRe
 from raylog.protocol.schema import Message
 
 log = logging.getLogger("raylog.client")
-JOINING_EPOCH: Final = 0
-LEAVING_EPOCH: Final = -1
-FENCED: Final = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)
-PASSING: Final = (ErrorCode.TOPIC_AUTHORIZATION_FAILED,)
-"""Errors that poll() raises, while heartbeats go on: the user may change the subscription, or get the permission."""
 
 
 class Step(Enum):

@@ -53,6 +53,12 @@ from raylog.protocol.messages.describe_configs import (
     DescribeConfigsResult,
 )
 from raylog.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+from raylog.protocol.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponseGroup,
+    DescribeShareGroupOffsetsResponsePartition,
+    DescribeShareGroupOffsetsResponseTopic,
+)
 from raylog.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from raylog.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from raylog.protocol.messages.metadata import (
@@ -682,6 +688,22 @@ OPERATIONS: dict[str, Callable[[], Steps[Any]]] = {
     "renew_delegation_token": lambda: tokens.renew_delegation_token("YQ=="),
     "expire_delegation_token": lambda: tokens.expire_delegation_token("YQ=="),
 }
+
+
+def test_lags_of_share_groups_are_shown_where_the_broker_says_them(ready: Bench) -> None:
+    partitions_ = (
+        DescribeShareGroupOffsetsResponsePartition(partition_index=0, start_offset=5, leader_epoch=2, lag=7),
+        DescribeShareGroupOffsetsResponsePartition(partition_index=1, start_offset=6, lag=-1),
+        DescribeShareGroupOffsetsResponsePartition(partition_index=2, start_offset=-1),
+    )
+    topic = DescribeShareGroupOffsetsResponseTopic(topic_name="t", partitions=partitions_)
+    groups_ = (DescribeShareGroupOffsetsResponseGroup(group_id="g", topics=(topic,)),)
+    ready.answer = answered_by(ready, lambda _: DescribeShareGroupOffsetsResponse(groups=groups_))
+    offsets = ready.run(share_groups.list_share_group_offsets("g"))
+    assert offsets == {T0: (5, 2, 7), T1: (6, 0, None)}
+    assert ready.run(share_groups.list_share_group_offsets("g", [("t", 2)])) == {("t", 2): None}
+
+
 WITHOUT_ERRORS = ("list_topics", "describe_topics")
 """Their response has no error for the whole request."""
 
