@@ -245,12 +245,30 @@ class TestChanges:
         batches = log.log.read(log.start_offset, max_bytes=1 << 20, upto=log.end_offset).records
         assert log.start_offset > 0
         assert not list(voters_in(batches)), "the record itself is deleted"
-        third = joined(quorum)
-        for number in (0, 1, third):
+        for number in (0, 1):
             quorum.kill(number)
-        for number in (0, 1, third):
+        for number in (0, 1):
             quorum.start(number)
+        check_same(quorum, {0, 1})
+        third = quorum.join()
+        check_same(quorum, {0, 1})  # it has them from the snapshot that it fetched
+        assert add(quorum, third) is ErrorCode.NONE
         check_same(quorum, {0, 1, third})
+
+    def test_a_change_that_is_truncated_is_undone(self) -> None:
+        quorum = upgraded(3)
+        fourth = quorum.join()
+        quorum.pass_time(1500)
+        active = quorum.active
+        quorum.cut_off.add(quorum.number_of(active))
+        assert add(quorum, fourth) is ErrorCode.NONE  # decided, and never committed
+        assert quorum.id_of(fourth) in active.quorum.voters
+        quorum.pass_time(8000)
+        quorum.create_topic(quorum.active, "t")
+        assert quorum.active is not active
+        assert quorum.id_of(fourth) in active.quorum.voters, "it applies until it is truncated"
+        quorum.cut_off.clear()
+        check_same(quorum, {0, 1, 2})
 
 
 class TestRefusals:
