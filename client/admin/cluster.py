@@ -126,7 +126,7 @@ class QuorumDescription(NamedTuple):
     high_watermark: int
     voters: tuple[QuorumReplica, ...]
     observers: tuple[QuorumReplica, ...]
-    nodes: dict[int, tuple[RaftVoterEndpoint, ...]] = {}  # noqa: RUF012
+    nodes: dict[int, tuple[RaftVoterEndpoint, ...]]
     """The listeners of voters by their ids, as far as the cluster knows them."""
 
 
