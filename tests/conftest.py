@@ -31,7 +31,7 @@ UNPACKED_BY_JAVA = ("ray/[0-9]*", "liblz4-java-*")
 """In /tmp: what Java unpacks for each Spark session, Ray's library (40 MB under a number) and lz4's, and forgets."""
 
 
-LEFT_OPEN_MAX = 60
+LEFT_OPEN_MAX = 80
 """Descriptors that a test file, and a whole run, may leave open: Ray and Spark sessions keep some, and py4j one for
 each streaming query that has called Python."""
 LEFT_OUT_OF_QUICK = {"ray", "spark", "compat", "slow"}

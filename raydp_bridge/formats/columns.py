@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import pyarrow as pa
+import pyspark
 from pyspark.sql import Column, DataFrame, functions
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import (
@@ -27,6 +28,9 @@ from raylog.raydp_bridge.formats.msgpack import Msgpack
 from raylog.raydp_bridge.formats.values import Mode, ValueFormat, check_mode, decode_column, encode_column
 
 _BYTES: Final = (BinaryType, StringType)
+_IN_UTC: Final[dict[str, Any]] = {} if pyspark.__version__.startswith("3.") else {"timezone": "UTC"}
+"""Timestamps of Arrow are in UTC; Spark 4 wants to be told so."""
+
 Convert = Callable[[pa.Array, ValueFormat, Mode], pa.Array]
 
 
@@ -45,7 +49,7 @@ def to_json(*columns: Column | str) -> Column:
 def msgpack_format(schema: DataType | str) -> Msgpack:
     """For `decode` and `encode`; `schema` is a type of Spark, or its DDL such as "name string, price double"."""
     kind = _parse_datatype_string(schema) if isinstance(schema, str) else schema
-    return Msgpack(to_arrow_type(kind))
+    return Msgpack(to_arrow_type(kind, **_IN_UTC))
 
 
 def decode(
