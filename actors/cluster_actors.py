@@ -115,7 +115,22 @@ def specs_of(name: str) -> Mapping[str, NodeSpec]:
     if supervisor is not None:
         specs: Mapping[str, NodeSpec] = ray.get(supervisor.specs.remote())
         return specs
-    return {node: ray.get(handle.spec.remote()) for node, handle in handles.items()}
+    return {node: _spec_of(handle) for node, handle in handles.items()}
+
+
+def _spec_of(handle: Any) -> NodeSpec:
+    """Waits for an actor that Ray is restarting, since its node may have to be removed."""
+    import ray
+
+    deadline = time.monotonic() + RECREATED_SECONDS
+    while True:
+        try:
+            spec: NodeSpec = ray.get(handle.spec.remote())
+            return spec
+        except ray.exceptions.ActorUnavailableError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(RECREATED_POLL_SECONDS)
 
 
 def supervise(name: str, specs: Mapping[str, NodeSpec], hosts: Mapping[str, Host]) -> None:
