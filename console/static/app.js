@@ -55,7 +55,7 @@ class View {
           this.banner.hidden = true;
         } catch (error) {
           this.fail(error);
-          if (error.status === 403 || error.status === 404 || error.status === 401) return;
+          if (error.status === 403 || error.status === 401) return;
         }
       }
       await this.wait(wait);
