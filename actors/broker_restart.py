@@ -1,4 +1,4 @@
-"""(shell) Restarts one broker, or all controllers, of a running cluster, and waits until they are in sync again.
+"""(shell) Restarts one broker or controller of a running cluster, and waits until it is in sync again.
 
 The requests are sent as a node of the cluster, by the handles of brokers: they need no login.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -49,28 +49,29 @@ def restart_broker(actor: Any, broker_id: int, *, timeout_seconds: float) -> Non
     wait_until_in_sync(actor, broker_id, secret, deadline)
 
 
-def restart_controllers(
-    controllers: Mapping[str, Any], brokers: Mapping[str, Any], *, timeout_seconds: float, report: Callable[[str], None]
-) -> None:
-    """Restart these one at a time, the active one last, so that there is one election. All are handles by names.
+def restart_controller(actor: Any, node: str, brokers: Mapping[str, Any], *, timeout_seconds: float) -> None:
+    """Restart a controller, and wait until it has caught up. `brokers` are handles by their names.
 
-    Waits until each has caught up. Raises KafkaError(REQUEST_TIMED_OUT); the timeout applies to each.
+    Raises KafkaError(REQUEST_TIMED_OUT).
     """
     import ray
 
     from raylog.actors.placement import alive_hosts
 
-    statuses = {node: ray.get(actor.status.remote()) for node, actor in controllers.items()}
-    for number, node in enumerate(sorted(statuses, key=lambda node: (statuses[node].active, by_number(node))), 1):
-        actor, controller_id, began = controllers[node], node_id_of(node), time.monotonic()
-        report(f"Restarting controller {controller_id}, {number} of {len(statuses)}.")
-        spec = ray.get(actor.spec.remote())
-        secret = merged_from_hosts(spec.data_dir, spec.cluster, alive_hosts()).secret
-        deadline = began + timeout_seconds
-        restart_now(actor, node)
-        wait_until_done(partial(_not_ready, actor, statuses[node].pid), f"{node} was restarted", deadline)
-        wait_until_caught_up(brokers, controller_id, secret, deadline)
-        report(f"Controller {controller_id} has caught up after {time.monotonic() - began:.1f} s.")
+    deadline = time.monotonic() + timeout_seconds
+    spec, pid = ray.get(actor.spec.remote()), ray.get(actor.status.remote()).pid
+    secret = merged_from_hosts(spec.data_dir, spec.cluster, alive_hosts()).secret
+    restart_now(actor, node)
+    wait_until_done(partial(_not_ready, actor, pid), f"{node} was restarted", deadline)
+    wait_until_caught_up(brokers, node_id_of(node), secret, deadline)
+
+
+def active_last(controllers: Mapping[str, Any]) -> list[str]:
+    """The names of these actors in the order in which they are restarted, so that there is one election."""
+    import ray
+
+    active = {node: ray.get(actor.status.remote()).active for node, actor in controllers.items()}
+    return sorted(active, key=lambda node: (active[node], by_number(node)))
 
 
 def _not_ready(controller: Any, former_pid: int) -> str:

@@ -11,11 +11,18 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from raylog.actors.announcement import find_announced
 from raylog.actors.bootstrap import servers_of
-from raylog.actors.broker_restart import RESTART_SECONDS, restart_broker, restart_controllers, restart_now
+from raylog.actors.broker_restart import (
+    RESTART_SECONDS,
+    active_last,
+    restart_broker,
+    restart_controller,
+    restart_now,
+)
 from raylog.actors.broker_set import KeptDirectory, add_broker, changing, remove_broker
 from raylog.actors.client_files import PROPERTIES_FILE
 from raylog.actors.cluster_actors import (
@@ -261,19 +268,18 @@ class Cluster:
             if new != NewConfig():
                 self._change_config(new, timeout_seconds, report)
                 return
-            broker_ids = self.broker_ids
-            for number, broker_id in enumerate(broker_ids, 1):
-                report(f"Restarting broker {broker_id}, {number} of {len(broker_ids)}.")
-                began = time.monotonic()
-                restart_broker(self.broker(broker_id), broker_id, timeout_seconds=timeout_seconds)
-                report(f"Broker {broker_id} is in sync after {time.monotonic() - began:.1f} s.")
             nodes = nodes_of(self.name)
-            restart_controllers(
-                self._running(filter(is_controller, nodes)),
-                self._running(filter(is_broker, nodes)),
-                timeout_seconds=timeout_seconds,
-                report=report,
-            )
+            brokers, controllers = (self._running(filter(kind, nodes)) for kind in (is_broker, is_controller))
+            steps: dict[str, Callable[..., None]] = {}
+            for each in self.broker_ids:
+                steps[f"broker {each}"] = partial(restart_broker, self.broker(each), each)
+            for node in active_last(controllers):
+                steps[f"controller {number_of(node)}"] = partial(restart_controller, controllers[node], node, brokers)
+            for number, (title, restart) in enumerate(steps.items(), 1):
+                report(f"Restarting {title}, {number} of {len(steps)}.")
+                began = time.monotonic()
+                restart(timeout_seconds=timeout_seconds)
+                report(f"{title.capitalize()} is in sync after {time.monotonic() - began:.1f} s.")
             for node, handle in self._running(filter(is_coordinator, nodes)).items():
                 report(f"Restarting {node}.")
                 restart_now(handle, node)

@@ -90,8 +90,9 @@ def test_a_cluster_grows_restarts_and_shrinks(brokers: Command, taken_port: int,
         assert [number for number in before if before[number] != after[number]] == [2]
         said = brokers("restart", "--all").out.splitlines()
         assert [line for line in said if line.startswith("Restarting")] == [
-            "Restarting broker 0, 1 of 2.",
-            "Restarting broker 2, 2 of 2.",
+            "Restarting broker 0, 1 of 3.",
+            "Restarting broker 2, 2 of 3.",
+            "Restarting controller 0, 3 of 3.",
         ]
         assert not {*before.values(), *after.values()} & {broker.pid for broker in cluster.status()}
 

@@ -40,6 +40,8 @@ REFUSED = {
     "audit check",  # nothing was counted
     "brokers decommission",  # there is no broker 3
     "brokers unregister",
+    "quorum add",  # there is one controller
+    "quorum remove",
     "acls list",  # the cluster has no authorizer
     "acls add",
     "acls remove",

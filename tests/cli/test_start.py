@@ -122,7 +122,7 @@ def test_three_controllers_and_a_changing_number_of_brokers(environment: dict[st
     assert process.returncode == 0
     refused = run(*start, "--controllers", "1", environment=environment)
     assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (1, "", 1)
-    assert "contains 3; the number cannot be changed" in refused.stderr
+    assert "contains 3; change the number with `raylog quorum add` and `remove`" in refused.stderr
 
 
 @pytest.mark.ray

@@ -22,6 +22,7 @@ from raylog.config.log import LOG_RETENTION_BYTES
 from raylog.config.membership import BROKER_RACK
 from raylog.config.network import LISTENERS, MAX_CONNECTIONS, connection_limits
 from raylog.config.producer import PRODUCER_CONFIG
+from raylog.config.share_consumer import SHARE_CONSUMER_CONFIG
 from raylog.config.table import BROKER_CONFIG, BROKER_KEYS, broker_configs, hide_passwords, with_dynamic_configs
 from raylog.config.topic import RETENTION_MS, TOPIC_CONFIG, topic_configs
 from raylog.config.topic_lifecycle import AUTO_CREATE_TOPICS_ENABLE, NUM_PARTITIONS
@@ -30,7 +31,7 @@ from raylog.core.errors import ConfigError
 from raylog.core.password import Password
 from raylog.logstore.settings import LogSettings, log_settings
 
-OF_OTHERS = ("topic", "client", "client_network", "producer", "consumer")
+OF_OTHERS = ("topic", "client", "client_network", "producer", "consumer", "share_consumer")
 """Subjects whose keys may have the names of brokers' keys."""
 ROOT = Path(__file__).resolve().parent.parent.parent
 SUBJECTS = sorted(path.stem for path in (ROOT / "config").glob("*.py") if path.stem not in ("__init__", "table"))
@@ -42,6 +43,7 @@ SCHEMAS = (
     CLIENT_CONFIG,
     PRODUCER_CONFIG,
     CONSUMER_CONFIG,
+    SHARE_CONSUMER_CONFIG,
 )
 
 
