@@ -84,8 +84,8 @@ class ClientTelemetry:
 
     def begin_push(
         self, instance_id: UUID, client: Mapping[str, str], subscription_id: int, *, terminating: bool, now_ms: int
-    ) -> None:
-        """Check whether a client may push now; for PushTelemetry. Raises KafkaError."""
+    ) -> Asked:
+        """What a client may push now; for PushTelemetry. Raises KafkaError."""
         asked, instance = self._asked(client), self._instance(instance_id)
         if instance.terminated:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "The client instance has pushed its last metrics already.")
@@ -97,6 +97,7 @@ class ClientTelemetry:
             raise KafkaError(ErrorCode.UNKNOWN_SUBSCRIPTION_ID)
         instance.terminated = terminating
         instance.shown_until_ms = now_ms + KEPT_INTERVALS * asked.interval_ms
+        return asked
 
     def pushed(self, instance_id: UUID, labels: tuple[tuple[str, str], ...], series: list[ClientSeries]) -> None:
         """What a client has pushed replaces what it pushed before. `labels` say which client it is."""

@@ -119,18 +119,20 @@ def scrape(broker: Broker) -> Iterator[str]:
 def _of_clients(broker: Broker) -> Iterator[str]:
     """What clients have pushed. A metric has the labels of all its series; those that one does not have are empty."""
     found: dict[str, list[tuple[dict[str, str], float]]] = {}
+    labels: dict[str, set[str]] = {}
     kinds: dict[str, Kind] = {}
     for of_client, series in broker.telemetry.shown(broker.now_ms):
         for each in series:
             kinds[each.name] = each.kind
-            found.setdefault(each.name, []).append((dict(each.labels) | dict(of_client), each.value))
+            own = dict(each.labels) | dict(of_client)
+            labels.setdefault(each.name, set()).update(own)
+            found.setdefault(each.name, []).append((own, each.value))
         yield ""
     for name, values in found.items():
-        names = tuple(sorted({label for labels, _ in values for label in labels}))
-        samples = [Sample(tuple(labels.get(label, "") for label in names), value) for labels, value in values]
-        yield from exposition(
-            [Metric(name, kinds[name], names, "A metric that clients push.", lambda each: each)], samples
-        )
+        names = tuple(sorted(labels[name]))
+        samples = (Sample(tuple(own.get(label, "") for label in names), value) for own, value in values)
+        metric = Metric(name, kinds[name], names, "A metric that clients push.", lambda given: given)
+        yield from exposition([metric], samples)
 
 
 def _traffic(name: str, doc: str, value: Callable[[Traffic], int]) -> Metric[Snapshot]:

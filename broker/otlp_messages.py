@@ -24,7 +24,6 @@ class _Field(NamedTuple):
     """The group of fields of which one is set."""
 
 
-_ATTRIBUTES: Final = "KeyValue"
 _MESSAGES: Final[dict[str, tuple[_Field, ...]]] = {
     "AnyValue": (
         _Field("string_value", 1, _STRING, oneof="value"),
@@ -32,12 +31,12 @@ _MESSAGES: Final[dict[str, tuple[_Field, ...]]] = {
         _Field("int_value", 3, _INT64, oneof="value"),
         _Field("double_value", 4, _DOUBLE, oneof="value"),
     ),
-    _ATTRIBUTES: (_Field("key", 1, _STRING), _Field("value", 2, "AnyValue")),
-    "Resource": (_Field("attributes", 1, _ATTRIBUTES, repeated=True),),
+    "KeyValue": (_Field("key", 1, _STRING), _Field("value", 2, "AnyValue")),
+    "Resource": (_Field("attributes", 1, "KeyValue", repeated=True),),
     "NumberDataPoint": (
         _Field("as_double", 4, _DOUBLE, oneof="value"),
         _Field("as_int", 6, _SFIXED64, oneof="value"),
-        _Field("attributes", 7, _ATTRIBUTES, repeated=True),
+        _Field("attributes", 7, "KeyValue", repeated=True),
     ),
     "Gauge": (_Field("data_points", 1, "NumberDataPoint", repeated=True),),
     "Sum": (

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from raylog.broker.otlp_messages import message_class
+from raylog.config.client_metrics import ALL_METRICS
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.metrics import Kind
 from raylog.protocol.records.compression import Codec, decompress
@@ -41,28 +43,28 @@ class ClientSeries(NamedTuple):
     value: float
 
 
-def read_payload(data: Buffer, codec: Codec) -> list[ClientSeries]:
-    """The series in `data`. Raises KafkaError(INVALID_RECORD). Takes CPU time: about 10 ms for 1,000 series."""
+def read_payload(data: Buffer, codec: Codec, asked: tuple[str, ...] = (ALL_METRICS,)) -> list[ClientSeries]:
+    """The series in `data` that the client was asked for by these prefixes of names; the others are left out.
+
+    Raises KafkaError(INVALID_RECORD). Takes CPU time: about 10 ms for 1,000 series.
+    """
     from google.protobuf.message import DecodeError
 
     try:
         found = message_class("MetricsData").FromString(decompress(codec, data, max_bytes=CONTENT_BYTES_MAX))
     except (KafkaError, DecodeError) as error:
         raise KafkaError(ErrorCode.INVALID_RECORD, "The metrics cannot be read.") from error
-    series: list[ClientSeries] = []
-    for each in _series(found):
-        if len(series) == CLIENT_SERIES_MAX:
-            break
-        series.append(each)
-    return series
+    prefixes = ("",) if asked == (ALL_METRICS,) else asked
+    return list(islice(_series(found, prefixes), CLIENT_SERIES_MAX))
 
 
-def _series(data: Any) -> Iterator[ClientSeries]:
+def _series(data: Any, prefixes: tuple[str, ...]) -> Iterator[ClientSeries]:
     for resource in data.resource_metrics:
         of_client = dict(_labels(resource.resource.attributes))
         for scope in resource.scope_metrics:
             for metric in scope.metrics:
-                yield from _of_metric(metric, of_client)
+                if metric.name.startswith(prefixes):
+                    yield from _of_metric(metric, of_client)
 
 
 def _of_metric(metric: Any, of_client: dict[str, str]) -> Iterator[ClientSeries]:

@@ -18,6 +18,9 @@ ALL_METRICS: Final = "*"
 DEFAULT_INTERVAL_MS: Final = 300_000
 SUBSCRIPTIONS_MAX: Final = 100
 """In a cluster: each client is compared with all of them."""
+PREFIXES_MAX: Final = 100
+TEXT_CHARACTERS_MAX: Final = 500
+"""Of a name, a prefix or a pattern."""
 MATCH_KEYS: Final = (
     "client_instance_id",
     "client_id",
@@ -25,6 +28,12 @@ MATCH_KEYS: Final = (
     "client_software_version",
     "client_source_address",
 )
+
+
+def _check_metrics(items: tuple[str, ...]) -> str | None:
+    if len(items) > PREFIXES_MAX or any(len(item) > TEXT_CHARACTERS_MAX for item in items):
+        return f"must have at most {PREFIXES_MAX} items of at most {TEXT_CHARACTERS_MAX} characters"
+    return None
 
 
 def _check_match(items: tuple[str, ...]) -> str | None:
@@ -35,6 +44,8 @@ def _check_match(items: tuple[str, ...]) -> str | None:
             return f"{shown(item)} must be <key>=<regular expression> with one of the keys {', '.join(MATCH_KEYS)}"
         if name in named:
             return f"{name} is contained twice"
+        if len(pattern) > TEXT_CHARACTERS_MAX:
+            return f"the regular expression of {name} must have at most {TEXT_CHARACTERS_MAX} characters"
         named.add(name)
         try:
             compiled(pattern)
@@ -49,6 +60,7 @@ METRICS: ConfigKey[tuple[str, ...]] = ConfigKey(
     (),
     "Prefixes of the names of the metrics that clients push, such as org.apache.kafka.producer. *: all metrics. Empty:"
     " none.",
+    _check_metrics,
     dynamic=True,
 )
 INTERVAL_MS: ConfigKey[int] = ConfigKey(

@@ -15,7 +15,12 @@ from dataclasses import dataclass
 from enum import IntEnum
 from uuid import UUID
 
-from raylog.config.client_metrics import CLIENT_METRICS_CONFIG, SUBSCRIPTIONS_MAX, client_metrics_configs
+from raylog.config.client_metrics import (
+    CLIENT_METRICS_CONFIG,
+    SUBSCRIPTIONS_MAX,
+    TEXT_CHARACTERS_MAX,
+    client_metrics_configs,
+)
 from raylog.config.cross_checks import check_rules
 from raylog.config.group_resource import GROUP_CONFIG, check_group_together, group_configs
 from raylog.config.table import BROKER_CONFIG, with_dynamic_configs
@@ -114,6 +119,8 @@ def alter_client_metrics(
     """Change keys of a subscription; without any it is removed. Raises KafkaError with the code of AlterConfigs."""
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default client metrics resources are not allowed.")
+    if len(name) > TEXT_CHARACTERS_MAX:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"The name has more than {TEXT_CHARACTERS_MAX} characters.")
     before = image.client_metrics.get(name, {})
     texts = _changed({} if replace else before, changes, CLIENT_METRICS_CONFIG, client_metrics_configs(before))
     if texts and name not in image.client_metrics and len(image.client_metrics) >= SUBSCRIPTIONS_MAX:

@@ -5,10 +5,10 @@ They are decompressed and read by a job, one at a time for each connection.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from raylog.broker.handlers.get_telemetry_subscriptions import NO_INSTANCE, told_of
-from raylog.broker.telemetry_payload import ClientSeries, read_payload
+from raylog.broker.telemetry_payload import TEXT_CHARACTERS_MAX, ClientSeries, read_payload
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 from raylog.protocol.records.compression import Codec
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from raylog.broker.services import BrokerServices
     from raylog.transport.exchange import Exchange
 
-LABEL_CHARACTERS_MAX: Final = 200
-"""Longer names of clients and users are shortened."""
-
 
 def handle(broker: BrokerServices, exchange: Exchange, request: PushTelemetryRequest) -> PushTelemetryResponse | None:
     instance_id, data = request.client_instance_id, bytes(request.metrics)
@@ -28,7 +25,7 @@ def handle(broker: BrokerServices, exchange: Exchange, request: PushTelemetryReq
     try:
         if instance_id == NO_INSTANCE:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
-        broker.telemetry.begin_push(
+        asked = broker.telemetry.begin_push(
             instance_id,
             told,
             request.subscription_id,
@@ -41,14 +38,14 @@ def handle(broker: BrokerServices, exchange: Exchange, request: PushTelemetryReq
     except KafkaError as error:
         return PushTelemetryResponse(error_code=error.code)
     labels = (
-        ("client_id", told["client_id"][:LABEL_CHARACTERS_MAX]),
+        ("client_id", told["client_id"][:TEXT_CHARACTERS_MAX]),
         ("client_instance_id", told["client_instance_id"]),
-        ("user", exchange.client.principal.name[:LABEL_CHARACTERS_MAX]),
+        ("user", exchange.client.principal.name[:TEXT_CHARACTERS_MAX]),
     )
     read: list[ClientSeries] = []
 
     def run() -> None:
-        read.extend(read_payload(data, codec))
+        read.extend(read_payload(data, codec, asked.metrics))
 
     def done(failure: Exception | None) -> None:
         if isinstance(failure, KafkaError):

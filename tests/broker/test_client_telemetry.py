@@ -104,6 +104,9 @@ class TestSubscriptions:
             ({"match": "client_id=a,client_id=b"}, "client_id is contained twice"),
             ({"match": "client_id=("}, "missing )"),
             ({"match": "client_id=" + "(a{1000}){1000}"}, "is not a valid regular expression"),
+            ({"match": "client_id=" + "a" * 501}, "must have at most 500 characters"),
+            ({"metrics": "a" * 501}, "at most 100 items of at most 500 characters"),
+            ({"metrics": ",".join(map(str, range(101)))}, "at most 100 items of at most 500 characters"),
             ({"no_such_key": "1"}, "no.such.key"),
             ({"metrics": None}, "metrics: must not be null"),
         ],
@@ -116,6 +119,7 @@ class TestSubscriptions:
 
     def test_the_default_resource_does_not_exist(self, broker: DirectBroker) -> None:
         assert alter(broker, "", metrics="*")[0] is ErrorCode.INVALID_REQUEST
+        assert alter(broker, "x" * 501, metrics="*")[0] is ErrorCode.INVALID_REQUEST
         resource = DescribeConfigsResource(resource_type=CLIENT_METRICS, resource_name="", configuration_keys=None)
         (described,) = broker.call(DescribeConfigsRequest(resources=(resource,))).results
         assert described.error_code is ErrorCode.INVALID_REQUEST
@@ -191,6 +195,18 @@ class TestPushing:
             if (value := shown(f"kafka_client_{name}", client_instance_id=text_of(asked), **labels, **more))
         ]
         assert found == [("producer_connection_creation_rate", 0.5), ("x_total", 7)]
+
+    def test_metrics_that_were_not_asked_for_are_left_out(self, broker: DirectBroker) -> None:
+        alter(broker, "all", metrics="org.apache.kafka.producer.,own")
+        assert push(broker, ask(broker), payload(gauge(RATE, 1), gauge("own.x", 2), gauge("other", 3))) == 0
+        assert names_shown(broker) == {"producer_connection_creation_rate": 1, "own_x": 2}
+
+    def test_a_client_that_was_asked_for_nothing_shows_nothing(self, broker: DirectBroker) -> None:
+        alter(broker, "all", match="client_id=others")
+        asked = ask(broker)
+        assert asked.requested_metrics == ()
+        assert push(broker, asked, payload(gauge("a", 1))) == 0
+        assert names_shown(broker) == {}
 
     def test_a_push_replaces_the_one_before(self, broker: DirectBroker) -> None:
         asked = ask(broker)
