@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Mapping
-from functools import partial
+from contextlib import suppress
 from typing import Any
 
 from raylog.actors.cluster_actors import errors_of_ended_actor, merged_from_hosts
@@ -24,6 +24,7 @@ from raylog.core.ids import NO_BROKER_ID, TopicPartition
 log = logging.getLogger("raylog.actors.cluster")
 RESTART_SECONDS = 600.0
 STOP_SECONDS = 30.0
+ANSWER_SECONDS = 5.0
 
 
 def restart_broker(actor: Any, broker_id: int, *, timeout_seconds: float) -> None:
@@ -50,39 +51,43 @@ def restart_broker(actor: Any, broker_id: int, *, timeout_seconds: float) -> Non
 
 
 def restart_controller(actor: Any, node: str, brokers: Mapping[str, Any], *, timeout_seconds: float) -> None:
-    """Restart a controller, and wait until it has caught up. `brokers` are handles by their names.
+    """Restart a controller, also one that hangs, and wait until it has caught up.
 
-    Raises KafkaError(REQUEST_TIMED_OUT).
+    `brokers` are handles of running brokers by their names. Raises KafkaError(REQUEST_TIMED_OUT).
     """
     import ray
 
     from raylog.actors.placement import alive_hosts
 
     deadline = time.monotonic() + timeout_seconds
-    spec, pid = ray.get(actor.spec.remote()), ray.get(actor.status.remote()).pid
+    spec = ray.get(next(iter(brokers.values())).spec.remote())
     secret = merged_from_hosts(spec.data_dir, spec.cluster, alive_hosts()).secret
+    former = _answer(actor.status)
     restart_now(actor, node)
-    wait_until_done(partial(_not_ready, actor, pid), f"{node} was restarted", deadline)
+
+    def not_ready() -> str:
+        status = _answer(actor.ready)
+        if status is None:
+            return "its process is not running"
+        return "its process has not ended" if former is not None and status.pid == former.pid else ""
+
+    wait_until_done(not_ready, f"{node} was restarted", deadline)
     wait_until_caught_up(brokers, node_id_of(node), secret, deadline)
 
 
 def active_last(controllers: Mapping[str, Any]) -> list[str]:
     """The names of these actors in the order in which they are restarted, so that there is one election."""
+    statuses = {node: _answer(actor.status) for node, actor in controllers.items()}
+    return sorted(statuses, key=lambda node: (bool(statuses[node] and statuses[node].active), by_number(node)))
+
+
+def _answer(method: Any) -> Any:
+    """What a method of an actor returns; None if it does not answer in time."""
     import ray
 
-    active = {node: ray.get(actor.status.remote()).active for node, actor in controllers.items()}
-    return sorted(active, key=lambda node: (active[node], by_number(node)))
-
-
-def _not_ready(controller: Any, former_pid: int) -> str:
-    import ray
-
-    silent: tuple[type[Exception], ...] = (*errors_of_ended_actor(), ray.exceptions.GetTimeoutError)
-    try:
-        status = ray.get(controller.ready.remote(), timeout=STOP_SECONDS)
-    except silent:
-        return "its process is not running"
-    return "its process has not ended" if status.pid == former_pid else ""
+    with suppress(*errors_of_ended_actor(), ray.exceptions.GetTimeoutError):
+        return ray.get(method.remote(), timeout=ANSWER_SECONDS)
+    return None
 
 
 def restart_now(actor: Any, node: str) -> None:

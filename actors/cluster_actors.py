@@ -22,6 +22,7 @@ from raylog.actors.names import (
     node_id_of,
     node_name,
 )
+from raylog.actors.waiting import wait_until_done
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -115,22 +116,22 @@ def specs_of(name: str) -> Mapping[str, NodeSpec]:
     if supervisor is not None:
         specs: Mapping[str, NodeSpec] = ray.get(supervisor.specs.remote())
         return specs
-    return {node: _spec_of(handle) for node, handle in handles.items()}
+    return {node: _spec_of(node, handle) for node, handle in handles.items()}
 
 
-def _spec_of(handle: Any) -> NodeSpec:
-    """Waits for an actor that Ray is restarting, since its node may have to be removed."""
+def _spec_of(node: str, handle: Any) -> NodeSpec:
+    """Waits for an actor that Ray is restarting, since its node may have to be removed. Raises KafkaError."""
     import ray
 
-    deadline = time.monotonic() + RECREATED_SECONDS
-    while True:
-        try:
-            spec: NodeSpec = ray.get(handle.spec.remote())
-            return spec
-        except ray.exceptions.ActorUnavailableError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(RECREATED_POLL_SECONDS)
+    found: list[NodeSpec] = []
+
+    def not_found() -> str:
+        with suppress(ray.exceptions.ActorUnavailableError):
+            found.append(ray.get(handle.spec.remote()))
+        return "" if found else "its process is not running"
+
+    wait_until_done(not_found, f"{node} is part of the cluster", time.monotonic() + RECREATED_SECONDS)
+    return found[0]
 
 
 def supervise(name: str, specs: Mapping[str, NodeSpec], hosts: Mapping[str, Host]) -> None:
