@@ -26,7 +26,7 @@ class Session(Generic[T]):
 class Sessions(Generic[T]):
     """At most `count_max` at a time, each until it is idle for too long or too old. Times are monotonic.
 
-    Where there would be too many, the one that was not used for longest ends: whoever can log in gets in.
+    At the limit a new session ends the one that has been idle for the longest time.
     """
 
     def __init__(

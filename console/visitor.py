@@ -71,7 +71,7 @@ class Visitor:
     async def topics(self) -> Mapping[str, TopicDescription]:
         """All topics that this identity may see, as of the last two seconds.
 
-        Where there are so many that a look takes long, they may be a few seconds older: nobody waits for the next look.
+        With very many, they may be a few seconds old: a request does not wait for the next refresh.
         """
         while self._seen_ms is None or now().monotonic_ms - self._seen_ms >= self._age_ms_max:
             await self._look()

@@ -33,7 +33,7 @@ Place = tuple[str, int, int]
 
 
 class Leader(NamedTuple):
-    """From which broker the records of a partition were acquired: it is told what has become of them."""
+    """The broker from which the records of a partition were acquired. Acknowledgements are sent to it."""
 
     node_id: int
     topic_id: UUID
@@ -78,7 +78,7 @@ class AcquiredRecords:
         self._fetched = fetched
         self._ranges = list(ranges)
         self._at = 0
-        """The range in which the next record is looked for."""
+        """The range of offsets that is searched for the next record."""
         self._next_offset = ranges[0].first_offset
         """The first offset of that range of which nothing is known yet."""
 

@@ -91,7 +91,9 @@ class InFlight:
             text = "share.acknowledgement.mode is implicit: poll() and commit_sync() accept what poll() has returned"
             raise KafkaError(ErrorCode.INVALID_REQUEST, text)
         if kind is AcknowledgeType.GAP:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "GAP is for offsets without a record, which nobody gets")
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, "GAP is for offsets without a record; a program cannot acknowledge with it"
+            )
         held = self._held.get(place)
         if held is None:
             topic, partition, offset = place
