@@ -181,7 +181,8 @@ class Console:
             if session is None:
                 return _refusal(Refusal(401, "log in first"))
             if not is_change(route):
-                return _json(await route.handle(session.visitor, Fields(dict(request.query_params))))
+                asked = route.handle(session.visitor, Fields(dict(request.query_params)))
+                return _json(await while_connected(request, asked))
             read_only = self._options.read_only
             refusal = change_refusal(_headers(request), csrf=session.csrf, read_only=read_only)
             if refusal is not None:
@@ -238,6 +239,24 @@ class _WithHeaders:
             await (refusal or self._app)(scope, receive, send_with_headers)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
+
+
+async def while_connected(request: Request, asked: Awaitable[Any]) -> Any:
+    """What is asked for. It is cancelled when the page is left, and raises ClientDisconnect: nobody waits for it."""
+
+    async def left() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    work, leaving = asyncio.ensure_future(asked), asyncio.ensure_future(left())
+    try:
+        await asyncio.wait((work, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            raise ClientDisconnect
+        return work.result()
+    finally:
+        for each in (work, leaving):
+            each.cancel()
 
 
 def _static_files() -> dict[str, tuple[bytes, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -20,6 +20,8 @@ BYTES_MAX: Final = 4 << 20
 """Of the keys and values that one request returns."""
 NEWEST, EARLIEST, OFFSET, TIME, POSITIONS = "newest", "earliest", "offset", "time", "positions"
 STARTS: Final = {name: name for name in (NEWEST, EARLIEST, OFFSET, TIME, POSITIONS)}
+AT_END: Final = -1
+"""The position of a partition whose offsets are not known yet: its end, once they are."""
 _HEX_MARK: Final = "0x"
 
 Bounds = Mapping[TopicPartition, tuple[int, int]]
@@ -80,9 +82,15 @@ def starts(wanted: Wanted, bounds: Bounds, at_time: Mapping[TopicPartition, int]
         elif wanted.start == TIME:
             start = at_time.get(tp, end)
         else:
-            start = wanted.positions.get(tp.partition, end)
+            start = _position(wanted, tp.partition, first, end)
         found[tp] = min(max(start, first), end)
     return found
+
+
+def _position(wanted: Wanted, partition: int, first: int, end: int) -> int:
+    """A partition that has no position is a new one, unless none has."""
+    position = wanted.positions.get(partition, first if wanted.positions else AT_END)
+    return end if position == AT_END else position
 
 
 @dataclass(slots=True)
@@ -122,6 +130,12 @@ class Scan:
             self.size_bytes += len(record.key or b"") + len(record.value or b"")
         return True
 
+    def positions_of(self, partitions: Iterable[TopicPartition]) -> dict[int, int]:
+        """Where to go on in each of the partitions. One that had no offsets, such as those of a broker that is down,
+        stays where it was, so that none of its records is missing later."""
+        former = self.wanted.positions
+        return {tp.partition: self.positions.get(tp, former.get(tp.partition, AT_END)) for tp in partitions}
+
     def shown(self) -> list[ConsumerRecord]:
         """Newest first where the newest are asked for, else in the order of their times."""
         if self.wanted.start == NEWEST:
@@ -148,7 +162,7 @@ def _positions(fields: Fields) -> dict[int, int]:
     for each in fields.texts("positions", entries_max=10_000):
         partition, _, offset = each.partition(":")
         own = Fields({"partition": partition, "offset": offset})
-        found[own.number("partition", most=1 << 31)] = own.number("offset")
+        found[own.number("partition", most=1 << 31)] = own.number("offset", least=AT_END)
     return found
 
 

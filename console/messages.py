@@ -38,7 +38,7 @@ async def browse(visitor: Visitor, fields: Fields) -> Any:
     isolation = fields.choice("isolation", ISOLATION, "read_committed")
     wait_ms = fields.number("wait_ms", 0, most=WAIT_MS_MAX)
     show = _Show.of(fields)
-    partitions = await _partitions(visitor, wanted)
+    asked, partitions = await _partitions(visitor, wanted)
     committed = isolation == "read_committed"
     bounds = await visitor.bounds(partitions, committed=committed)
     scan = Scan(wanted, starts(wanted, bounds, await _at_time(visitor, wanted, partitions)), _ends(bounds))
@@ -47,11 +47,11 @@ async def browse(visitor: Visitor, fields: Fields) -> Any:
             await _read(visitor, scan, isolation, now().monotonic_ms + (wait_ms or SCAN_MS_MAX), follows=wait_ms > 0)
     return {
         "records": [show.record(each, PREVIEW_CHARACTERS) for each in scan.shown()],
-        "positions": {str(tp.partition): offset for tp, offset in scan.positions.items()},
+        "positions": {str(partition): offset for partition, offset in scan.positions_of(asked).items()},
         "ends": {str(tp.partition): end for tp, (_, end) in bounds.items()},
         "scanned": scan.scanned,
         "complete": scan.is_complete,
-        "without_leader": len(partitions) - len(bounds),
+        "without_leader": len(asked) - len(bounds),
     }
 
 
@@ -61,7 +61,8 @@ async def whole_record(visitor: Visitor, fields: Fields) -> Any:
     given = {"topic": fields.text("topic"), "partition": fields.number("partition"), "from": "offset", "at": offset}
     wanted = Wanted.of(Fields({**given, "count": 1}))
     show = _Show.of(fields)
-    bounds = await visitor.bounds(await _partitions(visitor, wanted))
+    _, partitions = await _partitions(visitor, wanted)
+    bounds = await visitor.bounds(partitions)
     scan = Scan(wanted, starts(wanted, bounds, {}), _ends(bounds))
     if not scan.is_complete:
         async with visitor.readers:
@@ -72,17 +73,17 @@ async def whole_record(visitor: Visitor, fields: Fields) -> Any:
 
 
 async def produce(visitor: Visitor, fields: Fields) -> Any:
-    """Write one record; returns where it is."""
+    """Write one record to a topic that exists; returns where it is."""
+    topic = fields.text("topic", characters_max=249)
     partition = fields.number("partition", -1, most=1 << 31)
     headers = [(each.text("name"), _bytes(each, "value", "format")) for each in fields.objects("headers")]
-    delivery = await visitor.producer().send(
-        fields.text("topic", characters_max=249),
-        _bytes(fields, "value", "value_format"),
-        _bytes(fields, "key", "key_format"),
-        headers=headers,
-        partition=None if partition < 0 else partition,
-    )
-    metadata = await delivery
+    key, value = _bytes(fields, "key", "key_format"), _bytes(fields, "value", "value_format")
+    await visitor.admin.describe_topics(topic)
+    async with visitor.producer() as producer:
+        delivery = await producer.send(
+            topic, value, key, headers=headers, partition=None if partition < 0 else partition
+        )
+        metadata = await delivery
     return {"partition": metadata.partition, "offset": metadata.offset}
 
 
@@ -117,18 +118,19 @@ class _Show:
         }
 
 
-async def _partitions(visitor: Visitor, wanted: Wanted) -> list[TopicPartition]:
-    """Those that are asked for. Raises KafkaError if there is no such topic or partition."""
+async def _partitions(visitor: Visitor, wanted: Wanted) -> tuple[list[TopicPartition], list[TopicPartition]]:
+    """Those that are asked for, and of them those that have a leader. Raises KafkaError if there is no such topic or
+    partition."""
     topic = (await visitor.admin.describe_topics(wanted.topic))[wanted.topic]
     readable = led([topic])
     if wanted.partition is None:
-        return readable
+        return [TopicPartition(topic.name, each.partition) for each in topic.partitions], readable
     tp = TopicPartition(wanted.topic, wanted.partition)
     if tp not in readable:
         known = wanted.partition < len(topic.partitions)
         code = ErrorCode.LEADER_NOT_AVAILABLE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         raise KafkaError(code, f"{tp}: {code.sentence}")
-    return [tp]
+    return [tp], [tp]
 
 
 def _ends(bounds: Bounds) -> dict[TopicPartition, int]:

@@ -60,7 +60,6 @@ class Visitor:
         self.throughput = Throughput()
         self.lags: Bounded[Series] = Bounded(SERIES_MAX)
         self._config = config
-        self._producer: AsyncProducer | None = None
         self._topics: dict[str, TopicDescription] = {}
         self._seen_ms: int | None = None
         self._age_ms_max = SEEN_MS_MAX
@@ -135,32 +134,32 @@ class Visitor:
             "client.id": CLIENT_ID,
             "enable.auto.commit": "false",
             "default.api.timeout.ms": API_TIMEOUT_MS,
+            "allow.auto.create.topics": "false",  # one that was deleted while the page shows it must not come back
             **settings,
         }
         return AsyncConsumer(given, mapped=False)
 
     def producer(self) -> AsyncProducer:
-        """One for the whole session."""
-        if self._producer is None:
-            given = {
-                **self._config.keys_of(PRODUCER_CONFIG),
-                "client.id": CLIENT_ID,
-                "enable.idempotence": "false",  # needs no right of its own
-                "acks": "all",
-                "max.block.ms": API_TIMEOUT_MS,
-                "delivery.timeout.ms": API_TIMEOUT_MS,
-                "request.timeout.ms": API_TIMEOUT_MS,
-                "linger.ms": 0,
-            }
-            self._producer = AsyncProducer(given)
-        return self._producer
+        """One for a single write; the caller closes it.
+
+        An open producer refreshes the metadata of the topics that it has written to, which recreates deleted ones.
+        """
+        given = {
+            **self._config.keys_of(PRODUCER_CONFIG),
+            "client.id": CLIENT_ID,
+            "enable.idempotence": "false",  # needs no right of its own
+            "acks": "all",
+            "max.block.ms": API_TIMEOUT_MS,
+            "delivery.timeout.ms": API_TIMEOUT_MS,
+            "request.timeout.ms": API_TIMEOUT_MS,
+            "linger.ms": 0,
+        }
+        return AsyncProducer(given)
 
     async def close(self) -> None:
         if self._looking is not None:
             self._looking.cancel()
         await self.admin.close()
-        if self._producer is not None:
-            await self._producer.close()
 
 
 async def what_succeeded(asked: Awaitable[dict[K, V]]) -> tuple[dict[K, V], KafkaError | None]:

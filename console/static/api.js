@@ -9,6 +9,11 @@ export class Refused extends Error {
     this.code = code;
     this.items = items ?? {};
   }
+
+  /** Whether the same request may succeed soon. */
+  get temporary() {
+    return this.status === 0 || this.status === 404 || this.status >= 500;
+  }
 }
 
 /** Who is logged in, and what the console is. */
@@ -55,6 +60,7 @@ async function send(method, path, body = null, signal = null) {
     throw new Refused(0, "the console does not answer");
   }
   const answer = await response.json().catch(() => ({}));
+  if (response.ok && method !== "GET") dispatchEvent(new CustomEvent("console-changed"));
   if (response.ok) return answer;
   const refusal = new Refused(response.status, answer.error?.message ?? `HTTP ${response.status}`, answer.error?.code, answer.error?.items);
   if (response.status === 401 && path !== "/api/login") dispatchEvent(new CustomEvent("console-login"));

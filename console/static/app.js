@@ -5,6 +5,7 @@ import { button, field, h, notice, replace, to, values } from "./dom.js";
 import { PAGES } from "./pages.js";
 
 const RETRY_MS = 3000;
+const CHANGED_MS = 1000;
 const main = h("main", {});
 const menu = h("nav", { "aria-label": "pages" });
 const who = h("div", { class: "who" });
@@ -62,10 +63,36 @@ class View {
     }
   }
 
+  /**
+   * What `work` returns, once it succeeds: what was made a moment ago may not be known to every broker yet, and a leader
+   * may be missing. Undefined if the page is left, or if trying again does not help.
+   */
+  async persist(work, failed = (error) => this.fail(error)) {
+    while (!this.left) {
+      try {
+        const found = await work();
+        this.banner.hidden = true;
+        return found;
+      } catch (error) {
+        if (error.name === "AbortError" || this.left) break;
+        failed(error);
+        if (!error.temporary) break;
+      }
+      await this.wait(RETRY_MS);
+    }
+    return undefined;
+  }
+
+  /** So long, or until the page is left; a second after a change, which the broker that is asked may learn of late. */
   wait(ms) {
     return new Promise((resolve) => {
-      const timer = setTimeout(resolve, ms);
-      this.abort.signal.addEventListener("abort", () => { clearTimeout(timer); resolve(); }, { once: true });
+      const ended = new AbortController();
+      let timer = 0;
+      const end = () => { clearTimeout(timer); ended.abort(); resolve(); };
+      const begin = (pause) => { clearTimeout(timer); timer = setTimeout(end, pause); };
+      begin(ms);
+      this.abort.signal.addEventListener("abort", end, { signal: ended.signal });
+      addEventListener("console-changed", () => begin(Math.min(ms, CHANGED_MS)), { signal: ended.signal });
     });
   }
 }

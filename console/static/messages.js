@@ -13,7 +13,8 @@ export async function messages(view) {
   const topic = view.params.get("topic") ?? "";
   if (!topic) return choose(view);
   const given = (name, otherwise = "") => view.params.get(name) ?? otherwise;
-  const described = await view.get("/api/topic", { name: topic, limit: 1 });
+  const described = await view.persist(() => view.get("/api/topic", { name: topic, limit: 1 }));
+  if (!described) return;
   const form = h("form", { class: "tools card" },
     field({ name: "partition", label: "Partition", options: [["", "all"], ...Array.from({ length: Math.min(described.partitions, 1000) }, (_, number) => [String(number), String(number)])], value: given("partition") }),
     field({ name: "from", label: "From", options: STARTS, value: given("from", "newest") }),
@@ -33,6 +34,7 @@ export async function messages(view) {
   const more = h("div", { class: "pager" });
   let positions = null;
   let following = null;
+  let showing = null;
 
   replace(view.root,
     h("div", { class: "top" }, h("h1", {}, link("topic", { name: topic }, topic), " messages"),
@@ -65,17 +67,22 @@ export async function messages(view) {
 
   async function show(continued = null) {
     const parameters = { ...asked(), ...continued };
-    replace(state, "reading…");
-    try {
+    const mine = {};
+    showing = mine;  // another request replaces this one, which may still be tried again
+    await view.persist(async () => {
+      if (showing !== mine) return;
+      replace(state, "reading…");
       const found = await view.get("/api/messages", parameters);
+      if (showing !== mine) return;
       if (!continued) replace(list);
       add(found.records, parameters, "end");
       positions = found.positions;
       describe(found, parameters);
-    } catch (error) {
-      if (error.name === "AbortError") return;
-      replace(state, h("span", { class: "failure" }, error.message));
-    }
+    }, (error) => showing === mine && fail(error));
+  }
+
+  function fail(error) {
+    replace(state, h("span", { class: "failure" }, error.message));
   }
 
   function describe(found, parameters) {
@@ -131,7 +138,7 @@ export async function messages(view) {
         replace(state, h("span", { class: "pulse" }), `following, ${count(list.children.length)} shown`);
       } catch (error) {
         if (error.name === "AbortError") return;
-        replace(state, h("span", { class: "failure" }, error.message));
+        fail(error);
         await view.wait(2000);
       }
     }

@@ -80,7 +80,7 @@ export async function topic(view) {
     this.answer = answer.page;
     this.show();
   };
-  const configs = h("div", {}, h("p", { class: "quiet loading" }, "loading…"));
+  const configs = new Configs(view, name);
   replace(view.root,
     h("div", { class: "top" }, h("h1", {}, name),
       h("div", { class: "buttons" },
@@ -92,9 +92,8 @@ export async function topic(view) {
             notice(`topic ${name} deleted`);
             location.hash = to("topics");
           }), "danger")))),
-    facts, card("Partitions", list.root), card("Configuration", configs));
-  showConfigs(view, name, configs).catch((error) => replace(configs, h("p", { class: "quiet" }, error.message)));
-  await view.repeat(() => list.load(), 4000);
+    facts, card("Partitions", list.root), card("Configuration", configs.root));
+  await view.repeat(() => Promise.all([list.load(), configs.load()]).then(() => 4000));
 }
 
 function replicas(each) {
@@ -116,27 +115,42 @@ function grow(name, list) {
   });
 }
 
-async function showConfigs(view, name, root) {
-  const entries = await view.get("/api/topic/configs", { name });
-  const all = h("input", { type: "checkbox", change: () => draw() });
-  const body = h("div", {});
-  const again = () => showConfigs(view, name, root);
-  function draw() {
-    const shown = entries.filter((each) => all.checked || each.own || each.source === "DYNAMIC_BROKER_CONFIG");
-    replace(body, table([
+/** The keys of a topic. They are read again and again: the broker that is asked may learn of a change a little later. */
+class Configs {
+  constructor(view, name) {
+    Object.assign(this, { view, name, entries: [] });
+    this.all = h("input", { type: "checkbox", change: () => this.draw() });
+    this.label = h("span", {});
+    this.body = h("div", {}, h("p", { class: "quiet loading" }, "loading…"));
+    this.root = h("div", {}, h("label", { class: "check" }, this.all, this.label), this.body);
+  }
+
+  async load() {
+    try {
+      this.entries = await this.view.get("/api/topic/configs", { name: this.name });
+      this.draw();
+    } catch (error) {
+      if (error.name !== "AbortError") replace(this.body, h("p", { class: "quiet" }, error.message));
+    }
+  }
+
+  draw() {
+    const shown = this.entries.filter((each) => this.all.checked || each.own || each.source === "DYNAMIC_BROKER_CONFIG");
+    replace(this.label, `all ${count(this.entries.length)} keys, with defaults`);
+    replace(this.body, table([
       { title: "Key", kind: "code", cell: (each) => h("span", { title: each.documentation ?? "" }, each.name) },
       { title: "Value", kind: "code", cell: (each) => (each.sensitive ? "[hidden]" : each.value ?? "–") },
       { title: "Set by", kind: "wide", cell: (each) => (each.own ? badge("good", "topic") : badge("", each.source.toLowerCase().replaceAll("_", " "))) },
       { title: "", kind: "actions", cell: (each) => changing(session,
-        !each.read_only && button("change", () => change(name, each, again), "plain"),
-        each.own && button("reset", async () => {
-          await post("/api/topic/configs", { name, configs: { [each.name]: null } }).then(() => notice(`${each.name} reset`), (error) => notice(error.message, "bad"));
-          await again();
-        }, "plain")) },
+        !each.read_only && button("change", () => change(this.name, each, () => this.load()), "plain"),
+        each.own && button("reset", () => this.reset(each.name), "plain")) },
     ], shown, { empty: "no key is set for this topic" }));
   }
-  replace(root, h("label", { class: "check" }, all, `all ${count(entries.length)} keys, with defaults`), body);
-  draw();
+
+  async reset(key) {
+    await post("/api/topic/configs", { name: this.name, configs: { [key]: null } }).then(() => notice(`${key} reset`), (error) => notice(error.message, "bad"));
+    await this.load();
+  }
 }
 
 function change(name, entry, done) {

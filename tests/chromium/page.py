@@ -59,17 +59,24 @@ class ConsolePage:
         self.tab.evaluate("address => { location.hash = address; }", f"#/{address}")
         self.see(f"h1:has-text('{heading}')")
 
-    def see(self, selector: str) -> None:
-        """Wait until it is shown."""
-        self.tab.wait_for_selector(selector)
+    def see(self, selector: str, state: str = "visible") -> None:
+        """Wait until it is shown. If that does not happen, the failure says what is shown instead."""
+        try:
+            self.tab.wait_for_selector(selector, state=state)
+        except Exception as error:
+            self.photograph("not-seen")
+            shown = self.tab.evaluate("document.body.innerText")
+            raise AssertionError(f"{error}\nat {self.tab.url}\nproblems: {self.problems}\n{shown}") from error
 
     def click(self, text: str) -> None:
         self.tab.click(f"main button:text-is('{text}')")
 
     def fill_dialog(self, action: str, **values: str) -> None:
-        """Fill the inputs by their names, submit, and wait until the dialog is closed."""
+        """Fill the inputs by their names, submit, and wait until the dialog is closed. Fails if it shows an error."""
         self.submit(action, **values)
-        self.tab.wait_for_selector("dialog", state="detached")
+        self.see("body:not(:has(dialog)), dialog .failure:not(:empty)")
+        refused = self.tab.locator("dialog .failure:not(:empty)").all_inner_texts()
+        assert not refused, f"{action} {values}: {refused[0]}"
 
     def submit(self, action: str, **values: str) -> None:
         for name, value in values.items():

@@ -39,7 +39,9 @@ def record(
         ({"from": "offset", "at": str(10**18)}, {A: 1_000, B: 20}),
         ({"from": "time", "at": "5"}, {A: 700, B: 20}),
         ({"from": "positions", "positions": "0:12,1:3,7:9"}, {A: 12, B: 3}),
-        ({"from": "positions", "positions": "1:3"}, {A: 1_000, B: 3}),
+        ({"from": "positions", "positions": "0:-1,1:3"}, {A: 1_000, B: 3}),
+        ({"from": "positions", "positions": "1:3"}, {A: 10, B: 3}),
+        ({"from": "positions"}, {A: 1_000, B: 20}),
         ({"key": "k"}, {A: 10, B: 0}),
     ],
 )
@@ -62,6 +64,7 @@ def test_the_newest_of_many_partitions_are_few_of_each() -> None:
         ({"count": 501}, "count=501: must be a whole number between 1 and 500"),
         ({"from": "positions", "positions": "a:1"}, "partition='a': must be a whole number"),
         ({"from": "positions", "positions": "1"}, "offset: must be given"),
+        ({"from": "positions", "positions": "1:-2"}, "offset='-2': must be a whole number"),
         ({"key": "0xabc"}, "key='0xabc': must be pairs of hexadecimal digits"),
         ({"partition": str(1 << 40)}, "partition="),
     ],

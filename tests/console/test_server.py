@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
+import time
 from typing import Any
 
 import pytest
+from starlette.requests import ClientDisconnect, Request
 
 from raylog.console.admission import HEADERS
+from raylog.console.application import while_connected
 from raylog.console.routes import ROUTES, Route, is_change
 from tests.console.conftest import Served
 from tests.support.console_thread import Browser
@@ -236,6 +240,45 @@ def test_a_message_that_comes_later_is_followed(served: Served) -> None:
     assert browser.post("/api/messages", topic="followed", value="late").status == 200
     following.join()
     assert [each["value"]["text"] for each in answers[0]] == ["late"]  # type: ignore[attr-defined]
+
+
+def test_a_topic_deleted_while_it_is_shown_does_not_come_back(served: Served) -> None:
+    browser = served.browser()
+    browser.post("/api/topics", name="deleted")
+    browser.post("/api/messages", topic="deleted", value="one")
+    follow = "/api/messages?topic=deleted&from=positions&positions=0:1&wait_ms=2000"
+    following = threading.Thread(target=lambda: browser.get(follow))
+    following.start()
+    while following.is_alive() and not served.running.broker.delayed:
+        time.sleep(0.01)  # until the request waits for a record
+    assert browser.delete("/api/topic", name="deleted").status == 200
+    following.join()
+    assert browser.post("/api/messages", topic="deleted", value="two").status == 404
+    with served.admin() as admin:
+        assert "deleted" not in {each.name for each in admin.list_topics()}
+
+
+def test_a_request_ends_when_the_page_is_left() -> None:
+    """A session reads for few requests at once: those of a page that was left must not keep the next one waiting."""
+    ended = []
+
+    async def endless() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
+
+    async def receive() -> dict[str, str]:
+        await asyncio.sleep(0)
+        return {"type": "http.disconnect"}
+
+    async def leave() -> None:
+        with pytest.raises(ClientDisconnect):
+            await while_connected(Request({"type": "http"}, receive), endless())
+        await asyncio.sleep(0)
+        assert ended == [True]
+
+    asyncio.run(leave())
 
 
 @pytest.mark.parametrize(
