@@ -1,4 +1,4 @@
-"""`raylog metrics`: where each node of a cluster shows its metrics.
+"""`raylog metrics`: where each node of a cluster shows its metrics, and one endpoint for those of all nodes.
 
 With --json the targets as Prometheus reads them by `file_sd_configs`, and as an endpoint for `http_sd_configs` answers:
 
@@ -7,42 +7,171 @@ With --json the targets as Prometheus reads them by `file_sd_configs`, and as an
 
 Nodes that are not running are left out: list them in a file that is written again when nodes are added. An error if no
 node shows metrics.
+
+With --serve it prints `raylog metrics are ready: http://127.0.0.1:9400/metrics` and serves until SIGINT or SIGTERM: the
+metrics of all nodes at /metrics, with the label `node`, and the targets at /targets. With --target it serves those of
+the given nodes, and needs no Ray.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
-from typing import Any
+import logging
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+import uvloop
 
 from raylog.actors.cluster import ClusterStatus, cluster_status
-from raylog.cli.arguments import Subparsers, add_cluster
+from raylog.cli.arguments import Subparsers, add_cluster, key_and_value
 from raylog.cli.columns import columns
-from raylog.config.metrics import RAYLOG_METRICS_ADDRESS
-from raylog.core.errors import ConfigError
+from raylog.config.metrics import RAYLOG_METRICS_ADDRESS, MetricsAddress, metrics_address
+from raylog.core.errors import ConfigError, KafkaError
+from raylog.core.logs import log_to_stderr
+from raylog.transport.cluster_metrics import ANSWER_SECONDS_MAX, ClusterMetrics
+from raylog.transport.endpoints import Endpoint
+from raylog.transport.metrics_endpoint import MetricsEndpoint
+
+log = logging.getLogger("raylog.cli")
+LOOK_SECONDS: Final = 15.0
+"""How often Ray is asked which nodes there are."""
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser("metrics", help="print where the nodes of a cluster show their metrics")
+    parser = subparsers.add_parser(
+        "metrics", help="print where the nodes of a cluster show their metrics, or serve those of all nodes"
+    )
     add_cluster(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON array: targets for Prometheus")
+    parser.add_argument(
+        "--serve",
+        type=_address,
+        metavar="HOST:PORT",
+        help="serve the metrics of all nodes at /metrics there, and the targets at /targets, until interrupted",
+    )
+    parser.add_argument(
+        "--target",
+        type=_target,
+        action="append",
+        metavar="NODE=HOST:PORT",
+        help="with --serve: a node and the address of its metrics, instead of those that Ray runs; repeatable",
+    )
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
-    found = targets(options.name, cluster_status(options.name, address=options.address))
+    if options.target and options.serve is None:
+        raise ConfigError("--target: needs --serve")
+    if options.serve is not None:
+        log_to_stderr()
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(options))
+        return
+    found = targets(options.name, endpoints(cluster_status(options.name, address=options.address)))
     rows = [[each["labels"]["node"], f"http://{each['targets'][0]}/metrics"] for each in found]
     print(json.dumps(found) if options.json else columns(["NODE", "METRICS"], rows))
 
 
-def targets(name: str, cluster: ClusterStatus) -> list[dict[str, Any]]:
-    """One entry for each node. Raises ConfigError if there is none."""
+def endpoints(cluster: ClusterStatus) -> dict[str, Endpoint | None]:
+    """Where each node shows its metrics; None for one that is not running."""
     nodes = [
         *((f"broker-{broker.id}", broker.metrics) for broker in cluster.brokers),
         *((f"coordinator-{each.id}", each.metrics) for each in cluster.coordinators),
         *((f"controller-{controller.id}", controller.metrics) for controller in cluster.controllers),
     ]
-    found = [{"targets": [address], "labels": {"cluster": name, "node": node}} for node, address in nodes if address]
+    return {node: _endpoint(address) if address else None for node, address in nodes}
+
+
+def targets(name: str, nodes: Mapping[str, Endpoint | None]) -> list[dict[str, Any]]:
+    """One entry for each node. Raises ConfigError if there is none."""
+    found = _entries(name, nodes)
     if not found:
         raise ConfigError(f"no node of {name} shows metrics: set {RAYLOG_METRICS_ADDRESS.name} when the cluster starts")
     return found
+
+
+def _entries(name: str, nodes: Mapping[str, Endpoint | None]) -> list[dict[str, Any]]:
+    return [
+        {"targets": [str(endpoint)], "labels": {"cluster": name, "node": node}}
+        for node, endpoint in nodes.items()
+        if endpoint is not None
+    ]
+
+
+async def _serve(options: argparse.Namespace) -> None:
+    """Until SIGINT or SIGTERM. Raises ConfigError."""
+    nodes = dict(options.target or ()) or await _look(options)
+    metrics = ClusterMetrics()
+    metrics.use(nodes)
+
+    def shown_targets() -> str:
+        return json.dumps(_entries(options.name, metrics.endpoints))
+
+    endpoint = MetricsEndpoint(
+        metrics.pieces,
+        lambda: True,
+        metrics.prepare,
+        prepare_seconds_max=ANSWER_SECONDS_MAX,
+        targets=shown_targets,
+    )
+    await endpoint.open(options.serve, 0)
+    if endpoint.bound is None:
+        raise ConfigError(f"--serve {options.serve.host}:{options.serve.first_port}: cannot be used")
+    ended = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    print(f"raylog metrics are ready: http://{endpoint.bound}/metrics", flush=True)
+    try:
+        while not ended.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await ended.wait()
+            if not options.target and not ended.is_set():
+                await _look_again(options, metrics)
+    finally:
+        endpoint.close()
+        metrics.close()
+
+
+async def _look(options: argparse.Namespace) -> dict[str, Endpoint | None]:
+    """What Ray runs. Raises ConfigError if no node shows metrics."""
+    status = await asyncio.to_thread(cluster_status, options.name, address=options.address)
+    found = endpoints(status)
+    targets(options.name, found)
+    return found
+
+
+async def _look_again(options: argparse.Namespace, metrics: ClusterMetrics) -> None:
+    try:
+        metrics.use(await _look(options))
+    except KafkaError as error:  # as while the cluster is being restarted: the nodes are shown as down
+        log.warning("nodes not found", extra={"cluster": options.name, "reason": error.message})
+
+
+def _address(text: str) -> MetricsAddress:
+    """For argparse: `host:port`."""
+    try:
+        found = metrics_address(text)
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(error.message) from None
+    if found is None or found.last_port != found.first_port:
+        raise argparse.ArgumentTypeError(f"{text!r}: must be host:port")
+    return found
+
+
+def _target(text: str) -> tuple[str, Endpoint]:
+    """For argparse: `node=host:port`."""
+    node, address = key_and_value(text)
+    found = _address(address)
+    if not found.host or not found.first_port:
+        raise argparse.ArgumentTypeError(f"{text!r}: must be node=host:port")
+    return node, Endpoint(found.host, found.first_port)
+
+
+def _endpoint(address: str) -> Endpoint:
+    host, _, port = address.rpartition(":")
+    return Endpoint(host.strip("[]"), int(port))

@@ -6,6 +6,7 @@ from raylog.broker.metrics import BROKER_METRICS
 from raylog.controller.metrics import CONTROLLER_METRICS
 from raylog.core.metrics import AnyMetrics
 from raylog.mirror.metrics import MIRROR_METRICS
+from raylog.transport.cluster_metrics import CLUSTER_METRICS
 from raylog.transport.node_metrics import NODE_METRICS
 from raylog.transport.server_metrics import SERVER_METRICS
 
@@ -39,6 +40,9 @@ The actors of a [mirror](mirror.md) show theirs at `--metrics` of `raylog mirror
 `raylog.mirror`; `raylog mirror status` says where. Of the names of MirrorMaker 2 `record_age_ms` and
 `checkpoint_latency_ms` are missing, and the averages and extremes, which Prometheus makes of the others.
 
+`raylog metrics --serve 127.0.0.1:9400` [shows those of all nodes](monitoring.md#one-endpoint-for-a-cluster), with a
+label `node` such as `broker-0`, and whether each has answered.
+
 What local readers read from files is counted by these readers only: `bytesout` has what was sent to consumers.
 
 {tables}
@@ -53,6 +57,7 @@ def metrics_page() -> str:
         "Controllers": CONTROLLER_METRICS,
         "The process of a node": SERVER_METRICS,
         "MirrorMaker actors": MIRROR_METRICS,
+        "The endpoint of a cluster": CLUSTER_METRICS,
     }
     return PAGE.format(tables="\n".join(f"## {title}\n\n{_table(metrics)}" for title, metrics in tables.items()))
 

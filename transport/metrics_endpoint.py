@@ -35,6 +35,7 @@ PREPARE_SECONDS_MAX: Final = 1.0
 """How long a scrape waits for what other nodes have to say. Prometheus gives up after 10 s."""
 READ_BYTES: Final = 16 << 10
 TEXT: Final = "text/plain; charset=utf-8"
+JSON: Final = "application/json"
 
 
 @dataclass(slots=True)
@@ -56,14 +57,19 @@ class MetricsEndpoint:
         scrape: Callable[[], Iterator[str]],
         is_ready: Callable[[], bool],
         prepare: Callable[[Callable[[], None]], None] = lambda done: done(),
+        *,
+        prepare_seconds_max: float = PREPARE_SECONDS_MAX,
+        targets: Callable[[], str] | None = None,
     ) -> None:
         """`prepare` is called before each scrape, with a function to call when the scrape may begin. It then begins
-        soon in any case."""
+        soon in any case. `targets` returns the JSON of /targets."""
         self.bound: Endpoint | None = None
         self.cost = ScrapeCost()
         self._scrape = scrape
         self._is_ready = is_ready
         self._prepare = prepare
+        self._prepare_seconds_max = prepare_seconds_max
+        self._targets = targets
         self._server: asyncio.Server | None = None
         self._idle: dict[asyncio.StreamWriter, None] = {}
         """Connections that wait for a request, the longest idle one first."""
@@ -142,6 +148,8 @@ class MetricsEndpoint:
         elif path == b"/healthz":
             ready = self._is_ready()
             await _send(connection, writer, 200 if ready else 503, "ready\n" if ready else "live, not ready\n")
+        elif path == b"/targets" and self._targets is not None:
+            await _send(connection, writer, 200, self._targets(), content_type=JSON)
         else:
             await _send(connection, writer, 404, "there are /metrics and /healthz\n")
 
@@ -173,7 +181,7 @@ class MetricsEndpoint:
                 prepared.set_result(None)
 
         self._prepare(done)
-        await asyncio.wait([prepared], timeout=PREPARE_SECONDS_MAX)
+        await asyncio.wait([prepared], timeout=self._prepare_seconds_max)
 
     def _next_piece(self, pieces: Iterator[str]) -> str | None:
         began_ns = perf_counter_ns()
@@ -206,10 +214,16 @@ async def _next_request(connection: h11.Connection, reader: asyncio.StreamReader
 
 
 async def _send(
-    connection: h11.Connection, writer: asyncio.StreamWriter, status: int, text: str, *, close: bool = False
+    connection: h11.Connection,
+    writer: asyncio.StreamWriter,
+    status: int,
+    text: str,
+    *,
+    close: bool = False,
+    content_type: str = TEXT,
 ) -> None:
     body = text.encode()
-    headers = [("Content-Type", TEXT), ("Content-Length", str(len(body)))]
+    headers = [("Content-Type", content_type), ("Content-Length", str(len(body)))]
     if close:
         headers.append(("Connection", "close"))
     for event in (h11.Response(status_code=status, headers=headers), h11.Data(body), h11.EndOfMessage()):

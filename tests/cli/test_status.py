@@ -9,7 +9,7 @@ import pytest
 from raylog.actors.broker import BrokerStatus
 from raylog.actors.cluster import ClusterStatus
 from raylog.actors.controller import ControllerStatus
-from raylog.cli.metrics import targets
+from raylog.cli.metrics import endpoints, targets
 from raylog.cli.status import describe, table
 from raylog.core.errors import ConfigError
 from raylog.quotas.client_quotas import Identity
@@ -124,10 +124,17 @@ def test_metrics_are_listed_with_their_addresses() -> None:
 
 def test_targets_for_prometheus_are_the_nodes_that_show_metrics() -> None:
     coordinator = replace(SHOWN_BROKER, id=2000, metrics="127.0.0.1:9410")
-    assert targets("mine", ClusterStatus([SHOWN_BROKER, RESTARTING], [SHOWN_CONTROLLER, AWAY], [coordinator])) == [
+    assert targets(
+        "mine",
+        endpoints(
+            ClusterStatus(
+                [SHOWN_BROKER, replace(RESTARTING, id=1)], [SHOWN_CONTROLLER, replace(AWAY, id=1001)], [coordinator]
+            )
+        ),
+    ) == [
         {"targets": ["127.0.0.1:9404"], "labels": {"cluster": "mine", "node": "broker-0"}},
         {"targets": ["127.0.0.1:9410"], "labels": {"cluster": "mine", "node": "coordinator-2000"}},
         {"targets": ["[::1]:9416"], "labels": {"cluster": "mine", "node": "controller-1000"}},
     ]
     with pytest.raises(ConfigError, match=r"mine shows metrics: set raylog\.metrics\.address"):
-        targets("mine", ClusterStatus([RESTARTING], [AWAY], []))
+        targets("mine", endpoints(ClusterStatus([RESTARTING], [AWAY], [])))

@@ -73,18 +73,30 @@ class Prometheus:
 
 
 @contextmanager
-def prometheus(path: Path, targets: Sequence[str]) -> Iterator[Prometheus]:
-    """Runs until the end of the context, with the alert rules of the documentation, made short."""
+def prometheus(path: Path, targets: Sequence[str], *, discovery: str = "") -> Iterator[Prometheus]:
+    """Runs until the end of the context, with the alert rules of the documentation, made short.
+
+    `discovery` is a URL that lists further targets, for a job that keeps nothing but `raylog_node_info`.
+    """
     rules = (MONITORING / "alerts.yml").read_text()
     for long, short in SHORT:
         assert re.search(long, rules), f"no rule has {long}"
         rules = re.sub(long, short, rules)
     (path / "alerts.yml").write_text(rules)
-    config = {
+    config: dict[str, Any] = {
         "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
         "rule_files": ["alerts.yml"],
         "scrape_configs": [{"job_name": "raylog", "static_configs": [{"targets": list(targets)}]}],
     }
+    if discovery:
+        kept = {"action": "keep", "source_labels": ["__name__"], "regex": "raylog_node_info"}
+        config["scrape_configs"] += [
+            {
+                "job_name": "discovered",
+                "http_sd_configs": [{"url": discovery}],
+                "metric_relabel_configs": [kept],
+            }
+        ]
     (path / "prometheus.yml").write_text(json.dumps(config))  # JSON is YAML
     port = free_port()
     command = [

@@ -11,6 +11,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -193,6 +194,35 @@ def test_a_killed_broker(site: Site) -> None:
     site.expect_quiet()
     site.cluster.brokers[0].kill()
     site.expect("RaylogNodeDown", "RaylogBrokerFenced", "RaylogUnderReplicatedPartitions")
+    site.expect_quiet()
+
+
+def test_one_endpoint_for_all_nodes(site: Site, tmp_path: Path) -> None:
+    site.expect_quiet()
+    nodes = {labels["node_id"]: labels["instance"] for labels, _ in site.prometheus.query("raylog_node_info")}
+    assert len(nodes) == 2 * COUNT
+    options = [option for node, address in nodes.items() for option in ("--target", f"{node}={address}")]
+    command = [sys.executable, "-m", "raylog.cli.main", "metrics", "--serve", "127.0.0.1:0", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as serving:
+        try:
+            assert serving.stdout is not None
+            url = serving.stdout.readline().rpartition(" ")[2].strip()
+            address = url.split("/")[2]
+            with prometheus(tmp_path, [address], discovery=f"http://{address}/targets") as shown:
+                shown.wait_for("nodes", lambda: shown.value("count(raylog_node_up == 1)") == len(nodes))
+                shown.wait_for("targets", lambda: shown.value('count(up{job="discovered"} == 1)') == len(nodes))
+                series = "count(kafka_log_log_logendoffset)"
+                shown.wait_for("series", lambda: shown.value(series) == site.prometheus.value(series))
+                time.sleep(QUIET_SECONDS)
+                assert shown.firing() == set()
+                site.cluster.brokers[0].kill()
+                down = {"RaylogNodeDown", "RaylogBrokerFenced", "RaylogUnderReplicatedPartitions"}
+                shown.wait_for("a node is down", lambda: shown.firing() == down)
+                assert shown.query("raylog_node_up == 0")[0][0]["node"] == "0"
+                site.cluster.restart_ended()
+                shown.wait_for("all is well", lambda: not shown.firing())
+        finally:
+            serving.kill()
     site.expect_quiet()
 
 
