@@ -12,9 +12,11 @@ from functools import partial
 from typing import Final
 
 from raylog.client.admin.async_admin_client import AsyncAdminClient
+from raylog.client.admin.topics import TopicDescription
 from raylog.client.backoff import backoff_ms
 from raylog.client.errors import AdminError, FencedError
 from raylog.core.errors import KafkaError
+from raylog.core.ids import ZERO_TOPIC_ID
 from raylog.mirror.config import FlowConfig
 from raylog.mirror.control_thread import ControlThread
 from raylog.mirror.flow_status import FlowStatus
@@ -169,23 +171,23 @@ class FlowWorker:
             self.shard_count = await fix_shards(
                 target, self._id, tasks=flow.tasks_max, replication_factor=flow.replication_factor
             )
-        counts = await self._partition_counts(source, flow.copies_topic)
-        existing = await self._partition_counts(target, lambda topic: True)
-        plans, errors = plan_shards(flow, self.shard_count, counts, existing)
+        found = await self._describe(source, flow.copies_topic)
+        existing = await self._describe(target, lambda topic: True)
+        ids = {name: topic.topic_id for name, topic in found.items() if topic.topic_id != ZERO_TOPIC_ID}
+        plans, errors = plan_shards(flow, self.shard_count, _counts(found), _counts(existing), ids)
         self._errors += errors
         own, count = self._share
         return {number: plan for number, plan in plans.items() if number % count == own}
 
-    async def _partition_counts(self, admin: AsyncAdminClient, chosen: Callable[[str], bool]) -> Mapping[str, int]:
+    async def _describe(self, admin: AsyncAdminClient, chosen: Callable[[str], bool]) -> Mapping[str, TopicDescription]:
         names = [topic.name for topic in await admin.list_topics() if chosen(topic.name)]
         if not names:
             return {}
         try:
-            described = await admin.describe_topics(names)
+            return await admin.describe_topics(names)
         except AdminError as error:  # of some of them, which are shown; the others are copied
             self._errors.append(error.message)
-            described = error.results
-        return {name: len(topic.partitions) for name, topic in described.items()}
+            return error.results
 
     # --- shards
 
@@ -232,3 +234,7 @@ class FlowWorker:
         running.task.cancel()
         with suppress(asyncio.CancelledError):
             await running.task
+
+
+def _counts(topics: Mapping[str, TopicDescription]) -> dict[str, int]:
+    return {name: len(topic.partitions) for name, topic in topics.items()}

@@ -3,7 +3,8 @@
 Records go to the producer in the order of the source. A commit waits until all of them have ended, and makes the
 progress durable: with exactly-once in the transaction of the records, otherwise behind them. A partition that fails
 pauses, and goes on where it has last committed, or with at-least-once behind its last acknowledged record. The others
-go on meanwhile.
+go on meanwhile. A position that auto.offset.reset led to is committed before anything is sent from it on: the next
+owner of the shard would be led to another one.
 Nothing is left out: what cannot be copied is tried again until it can.
 """
 
@@ -23,7 +24,10 @@ from raylog.core.ids import TopicPartition
 from raylog.mirror.batches import OutgoingBatch
 from raylog.mirror.progress import Progress
 
+NO_TOPIC_IDS: Final[Mapping[str, UUID]] = {}
 RATE_WINDOW_MS: Final = 30_000
+LOOK_MS: Final = 20
+"""How often to look whether the consumer has found where a partition begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +101,8 @@ class PartitionCopy:
     waiting: deque[Sent] = field(default_factory=deque)
     """Not committed."""
     source_end: int | None = None
+    held: bool = False
+    """The consumer was led to `sent` by auto.offset.reset, and that is not committed: nothing is sent yet."""
     stopped: bool = False
     """Records from `sent` on were not taken: the consumer must go back to it."""
     blocked: str | None = None
@@ -138,21 +144,24 @@ class Shard:
         assert not self.partitions
         self._progress = dict(progress)
 
-    def assign(self, targets: Mapping[TopicPartition, TopicPartition], blocked: Mapping[TopicPartition, str]) -> bool:
+    def assign(
+        self,
+        targets: Mapping[TopicPartition, TopicPartition],
+        blocked: Mapping[TopicPartition, str],
+        topic_ids: Mapping[str, UUID] = NO_TOPIC_IDS,
+    ) -> bool:
         """Copy these partitions, in place of the former ones; `blocked`: what the target has no place for, and why.
 
-        Returns whether there are others than before. Between commits only: what is sent of a partition that leaves
-        must be committed.
+        `topic_ids` of the source must be older than the positions that the consumer finds from now on. Returns whether
+        there are others than before. Between commits only: what is sent of a partition that leaves must be committed.
         """
         left = [tp for tp, copy in self.partitions.items() if targets.get(tp) != copy.target]
         for tp in left:
             copy = self.partitions.pop(tp)
             assert not copy.waiting
-            if copy.committed is not None:
-                self._progress[tp] = Progress(copy.committed, copy.topic_id)
         new = [tp for tp in targets if tp not in self.partitions]
         for tp in new:
-            copy = self.partitions[tp] = PartitionCopy(tp, targets[tp])
+            copy = self.partitions[tp] = PartitionCopy(tp, targets[tp], topic_ids.get(tp.topic))
             if (known := self._progress.get(tp)) is not None:
                 copy.committed = copy.acknowledged = copy.sent = known.next_offset
                 copy.topic_id, copy.stopped = known.topic_id, True
@@ -163,7 +172,9 @@ class Shard:
     def paused(self, now: Now) -> set[TopicPartition]:
         """The partitions that are not to be read now."""
         return {
-            tp for tp, copy in self.partitions.items() if copy.blocked is not None or now.monotonic_ms < copy.due_ms
+            tp
+            for tp, copy in self.partitions.items()
+            if copy.blocked is not None or copy.sent is None or copy.held or now.monotonic_ms < copy.due_ms
         }
 
     def take_seeks(self, now: Now) -> dict[TopicPartition, int]:
@@ -178,12 +189,23 @@ class Shard:
                     seeks[tp] = copy.sent
         return seeks
 
+    def positioned(self, tp: TopicPartition, offset: int) -> None:
+        """The consumer will read on from this offset. Where nothing was read up to it, it was led there."""
+        copy = self.partitions[tp]
+        if copy.stopped or copy.new_topic_id is not None or offset == copy.sent:
+            return
+        if not copy.waiting:
+            _note_move(copy, offset)
+            copy.sent = copy.acknowledged = copy.committed = offset
+            copy.held = True
+        self._commit_due_ms = 0  # at once
+
     # --- records
 
     def fetched(self, tp: TopicPartition, start: int, topic_id: UUID | None = None) -> bool:
         """Batches from this offset on have come, of the topic with this id. Returns whether they are to be sent."""
         copy = self.partitions.get(tp)
-        if copy is None or copy.stopped or copy.blocked is not None:
+        if copy is None or copy.stopped or copy.held or copy.blocked is not None:
             if copy is not None:
                 copy.stopped = True
             return False
@@ -193,16 +215,11 @@ class Shard:
             if not copy.waiting:
                 _begin_anew(copy)
             return False
+        if start != copy.sent:
+            self.positioned(tp, start)
+            copy.stopped = True
+            return False
         copy.topic_id = topic_id or copy.topic_id
-        if copy.sent is None:  # the first ones, where auto.offset.reset leads
-            copy.sent = copy.committed = copy.acknowledged = start
-        elif start > copy.sent:
-            copy.lost += start - copy.sent
-            copy.notice = f"offsets {copy.sent} to {start - 1} were deleted in the source before they were copied"
-            copy.sent = start
-        elif start < copy.sent:
-            copy.notice = f"the source goes on at offset {start}, before {copy.sent}: it was truncated or created anew"
-            copy.sent = start
         return True
 
     def sent(self, tp: TopicPartition, batch: OutgoingBatch, now: Now) -> bool:
@@ -256,6 +273,8 @@ class Shard:
         due = [copy.due_ms for copy in self.partitions.values() if copy.due_ms > now.monotonic_ms]
         if self._commit_due_ms is not None:
             due.append(self._commit_due_ms)
+        if any(copy.sent is None for copy in self.partitions.values()):
+            longest_ms = min(longest_ms, LOOK_MS)
         return max(0, min([longest_ms, *(ms - now.monotonic_ms for ms in due)]))
 
     def ended(self, errors: Mapping[TopicPartition, Iterable[KafkaError | None]], now: Now) -> bool:
@@ -300,9 +319,9 @@ class Shard:
         for copy in self.partitions.values():
             if copy.acknowledged is not None:
                 _count(copy, copy.acknowledged, now)
-                if copy.acknowledged != copy.committed and copy.due_ms <= now.monotonic_ms:
+                if copy.held or (copy.acknowledged != copy.committed and copy.due_ms <= now.monotonic_ms):
                     copy.error, copy.attempts = None, 0
-                copy.committed = copy.acknowledged
+                copy.committed, copy.held = copy.acknowledged, False
                 self._progress[copy.tp] = Progress(copy.acknowledged, copy.topic_id)
         self._attempts = 0
         self._commit_ended()
@@ -316,9 +335,11 @@ class Shard:
             copy.waiting.clear()
             copy.sent = copy.acknowledged = copy.committed
             copy.stopped = copy.stopped or bool(changed)
-            if error is not None and changed:
+            if error is not None and (changed or copy.held):
                 self._pause(copy, error, now, attempts=self._attempts)
         self._commit_ended()
+        if any(copy.held for copy in self.partitions.values()):
+            self._commit_due_ms = now.monotonic_ms + self._backoff(max(1, self._attempts))
 
     def not_committed(self, error: KafkaError, now: Now) -> None:
         """At-least-once: the progress could not be written. The next commit writes it; records go on."""
@@ -326,7 +347,7 @@ class Shard:
         for copy in self.partitions.values():
             if copy.acknowledged is not None:
                 _count(copy, copy.acknowledged, now)
-                if copy.acknowledged != copy.committed:
+                if copy.held or copy.acknowledged != copy.committed:
                     copy.error = error
         self._commit_ended()
         self._commit_due_ms = now.monotonic_ms + self._backoff(self._attempts)
@@ -387,6 +408,17 @@ class Shard:
 
     def _backoff(self, attempts: int) -> int:
         return backoff_ms(attempts, self._settings.backoff_ms, self._settings.backoff_ms_max, self._jitter)
+
+
+def _note_move(copy: PartitionCopy, offset: int) -> None:
+    if copy.sent is None:
+        return
+    if offset > copy.sent:
+        copy.lost += offset - copy.sent
+        reason = "the source had deleted the first of them before it was copied"
+        copy.notice = f"offsets {copy.sent} to {offset - 1} are not copied: {reason}"
+    else:
+        copy.notice = f"the source goes on at offset {offset}, before {copy.sent}: it was truncated or created anew"
 
 
 def _begin_anew(copy: PartitionCopy) -> None:

@@ -102,8 +102,11 @@ class ShardWorker:
             await self._commit()
         if self._plan is not None:
             plan, self._plan = self._plan, None
-            if shard.assign(plan.targets, plan.blocked):
+            if shard.assign(plan.targets, plan.blocked, plan.topic_ids):
                 self._consumer.assign(plan.targets)
+        for tp in shard.partitions:
+            if (position := self._consumer.known_position(tp)) is not None:
+                shard.positioned(tp, position)
         moment = now()
         for tp, offset in shard.take_seeks(moment).items():
             self._consumer.seek(tp, offset)
@@ -144,9 +147,7 @@ class ShardWorker:
         shard, tp, start = self._shard, fetched.tp, fetched.position
         if not shard.fetched(tp, start, None if fetched.topic_id == ZERO_TOPIC_ID else fetched.topic_id):
             return
-        if self._settings.exactly_once and not self._in_transaction:
-            self._producer.begin_transaction()
-            self._in_transaction = True
+        self._begin_transaction()
         target = shard.partitions[tp].target
         batches = outgoing_batches(fetched.records, start=start, aborted=fetched.aborted, check_crcs=fetched.check_crcs)
         try:
@@ -164,6 +165,11 @@ class ShardWorker:
             lag = self._consumer.lag(tp)
             end = None if lag is None else fetched.next_offset + lag
             shard.passed(tp, fetched.next_offset, end, now())
+
+    def _begin_transaction(self) -> None:
+        if self._settings.exactly_once and not self._in_transaction:
+            self._producer.begin_transaction()
+            self._in_transaction = True
 
     async def _commit(self) -> None:
         """Raises KafkaError if the shard must be opened anew."""
@@ -191,6 +197,8 @@ class ShardWorker:
             self._report(deliveries)
 
     async def _write_progress(self, progress: Mapping[TopicPartition, Progress]) -> None:
+        if progress:
+            self._begin_transaction()
         topic = self._id.progress_topic
         sent = []
         for tp, each in progress.items():

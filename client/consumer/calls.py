@@ -188,6 +188,12 @@ class ConsumerCalls(ABC):
             end = state.last_stable_offset if self._core.settings.committed else state.high_watermark
             return None if end is None or state.position is None else max(0, end - state.position)
 
+    def known_position(self, partition: Partition) -> int | None:
+        """The offset of the next record, without waiting; None while it is not found. Raises KafkaError."""
+        with self._lock:
+            state = self._state(partition)
+            return state.position if state.positioned else None
+
     def metrics(self) -> dict[str, float]:
         """With large.message.enabled: what has become of large messages, and what the unfinished ones occupy."""
         with self._lock:

@@ -125,7 +125,11 @@ def test_files(served: Served, make: Make, face: Any) -> None:
     assert sorted(values(read(consumer, 9))) == sorted(b"%d" % number for number in range(100, 1000, 100))
     write(served, topic, *(b"%d" % number for number in range(1000)))
     assert values(read(consumer, 1000)) == [b"%d" % number for number in range(1000)]
-    assert consumer.lag((topic, 0)) == 0
+    assert (consumer.lag((topic, 0)), consumer.known_position((topic, 0))) == (0, consumer.position((topic, 0)))
+    consumer.seek((topic, 0), 0)
+    assert consumer.known_position((topic, 0)) == 0
+    consumer.seek_to_end((topic, 0))
+    assert consumer.known_position((topic, 0)) is None
     consumer.seek((topic, 0), 0)
     assert values(read(consumer, 1))[0] == b"0"
     assert len(consumer.files()) == 2

@@ -42,6 +42,16 @@ def batch(offset: int, count: int = 1) -> OutgoingBatch:
     return made
 
 
+def begin(of: Shard, begins: dict[TopicPartition, int], ms: int = 0) -> None:
+    """The consumer is led to these offsets, and they are committed."""
+    for tp, offset in begins.items():
+        of.positioned(tp, offset)
+    assert of.commit_due(at(ms))
+    assert end(of, {}, ms)
+    assert begins.items() <= reached(of).items()
+    of.committed(at(ms))
+
+
 def send(to: Shard, tp: TopicPartition, *offsets: int, ms: int = 0) -> None:
     assert to.fetched(tp, offsets[0])
     for offset in offsets:
@@ -68,6 +78,7 @@ def test_a_shard_goes_on_where_its_progress_is_and_elsewhere_where_the_source_be
     assert not it.assign(TARGETS, {})
     assert it.take_seeks(at(0)) == {TPS[0]: 7}
     assert it.take_seeks(at(0)) == {}
+    begin(it, {TPS[1]: 40})
     send(it, TPS[1], 40, 41)
     assert end(it, {TPS[1]: [None, None]})
     assert reached(it) == {TPS[1]: 42}
@@ -78,9 +89,80 @@ def test_a_shard_goes_on_where_its_progress_is_and_elsewhere_where_the_source_be
     assert not it.is_dirty
 
 
+@MODES
+def test_where_a_partition_begins_is_committed_before_anything_of_it_is_sent(exactly_once: bool) -> None:
+    it = shard(exactly_once=exactly_once)
+    it.assign(ONE, {}, {"t": UUID(int=7)})
+    assert it.paused(at(0)) == set(ONE)
+    assert it.wait_ms(at(0), 500) < 500  # the position may be found at any time
+    assert not it.commit_due(at(10_000), ending=True)
+    it.positioned(TPS[0], 40)
+    assert it.paused(at(0)) == set(ONE)
+    assert not it.fetched(TPS[0], 40)
+    assert it.commit_due(at(0))
+    assert end(it, {})
+    assert it.progress() == {TPS[0]: Progress(40, UUID(int=7))}
+    assert it.paused(at(0)) == set(ONE)
+    it.committed(at(0))
+    assert it.paused(at(0)) == set()
+    assert it.take_seeks(at(0)) == {TPS[0]: 40}
+    assert it.fetched(TPS[0], 40)
+    assert status(it, TPS[0]).next_offset == 40
+
+
+def test_a_start_that_cannot_be_committed_is_shown_and_committed_later() -> None:
+    for exactly_once in (False, True):
+        it = shard(exactly_once=exactly_once)
+        it.assign(ONE, {})
+        it.positioned(TPS[0], 40)
+        for ms in (0, 50, 150):
+            assert it.commit_due(at(ms))
+            assert end(it, {}, ms)
+            (it.undone if exactly_once else it.not_committed)(REFUSED, at(ms))
+            assert not it.commit_due(at(ms))
+            assert status(it, TPS[0]).error == "A.t: not permitted"
+            assert it.paused(at(100_000)) == set(ONE)
+        it.positioned(TPS[0], 40)
+        begin(it, {TPS[0]: 40}, 100_000)
+        assert it.paused(at(100_000)) == set()
+        assert status(it, TPS[0]).error is None
+
+
+@MODES
+def test_where_a_reset_leads_is_committed_after_what_was_sent_before(exactly_once: bool) -> None:
+    it = shard({TPS[0]: 5}, exactly_once=exactly_once)
+    it.assign(ONE, {})
+    it.take_seeks(at(0))
+    send(it, TPS[0], 5, 6)
+    it.positioned(TPS[0], 20)  # the source has deleted offset 7
+    assert it.commit_due(at(0))
+    assert end(it, {TPS[0]: [None, None]})
+    assert reached(it) == {TPS[0]: 7}
+    it.committed(at(0))
+    it.positioned(TPS[0], 20)
+    assert it.paused(at(0)) == set(ONE)
+    begin(it, {TPS[0]: 20})
+    assert it.paused(at(0)) == set()
+    assert it.fetched(TPS[0], 20)
+    shown = status(it, TPS[0])
+    assert (shown.next_offset, shown.lost, shown.records) == (20, 13, 2)
+
+
+def test_a_partition_that_leaves_before_its_start_is_durable_begins_again() -> None:
+    it = shard()
+    it.assign(ONE, {})
+    it.positioned(TPS[0], 40)
+    it.undone(REFUSED, at(0))
+    assert it.assign({}, {})
+    assert it.assign(ONE, {})
+    assert it.take_seeks(at(100)) == {}
+    begin(it, {TPS[0]: 45}, 100)
+
+
 def test_a_partition_that_returns_goes_on_where_it_was_also_if_nothing_of_it_could_be_sent() -> None:
     it = shard()
     it.assign(ONE, {})
+    begin(it, {TPS[0]: 40})
     assert it.fetched(TPS[0], 40)
     it.stopped_at(TPS[0], REFUSED, at(0))
     assert it.assign({}, {})
@@ -91,6 +173,7 @@ def test_a_partition_that_returns_goes_on_where_it_was_also_if_nothing_of_it_cou
 def test_commits_are_due_by_time_by_bytes_and_at_the_end() -> None:
     it = shard()
     it.assign(ONE, {})
+    begin(it, {TPS[0]: 0})
     assert not it.commit_due(at(10_000), ending=True)
     send(it, TPS[0], 0, ms=5)
     assert not it.commit_due(at(104))
@@ -99,6 +182,7 @@ def test_commits_are_due_by_time_by_bytes_and_at_the_end() -> None:
     assert it.wait_ms(at(60), 500) == 45
     large = Shard(0, ShardSettings(commit_bytes=1), lambda: 1.0)
     large.assign(ONE, {})
+    begin(large, {TPS[0]: 0})
     send(large, TPS[0], 0)
     assert large.commit_due(at(0))
 
@@ -106,6 +190,7 @@ def test_commits_are_due_by_time_by_bytes_and_at_the_end() -> None:
 def test_with_at_least_once_a_failed_partition_goes_back_behind_its_last_record_and_others_are_committed() -> None:
     it = shard(exactly_once=False)
     it.assign(TARGETS, {})
+    begin(it, {TPS[0]: 0, TPS[1]: 5, TPS[2]: 0})
     send(it, TPS[0], 0, 1, 2)
     send(it, TPS[1], 5)
     assert end(it, {TPS[0]: [None, REFUSED, None], TPS[1]: [None]})
@@ -176,6 +261,7 @@ def test_with_exactly_once_a_failure_undoes_all_and_only_the_partition_that_fail
     it = shard({TPS[1]: 5})
     it.assign(TARGETS, {})
     it.take_seeks(at(0))
+    begin(it, {TPS[0]: 0, TPS[2]: 0})
     send(it, TPS[0], 0, 1)
     send(it, TPS[1], 5)
     victim = TransactionAbortedError("aborted before it was sent")
@@ -184,13 +270,14 @@ def test_with_exactly_once_a_failure_undoes_all_and_only_the_partition_that_fail
     assert it.paused(at(0)) == {TPS[0]}
     assert it.take_seeks(at(0)) == {TPS[1]: 5}
     assert it.take_seeks(at(50)) == {TPS[0]: 0}
-    assert reached(it) == {TPS[0]: 0}
+    assert reached(it) == {}
     assert status(it, TPS[0]).records == 0
 
 
 def test_a_commit_that_fails_pauses_what_it_contained_for_longer_each_time() -> None:
     it = shard()
     it.assign(TARGETS, {})
+    begin(it, dict.fromkeys(TPS, 0))
     for attempt, pause_ms in enumerate((50, 100, 200)):
         if attempt:
             assert it.take_seeks(at(1_000 * attempt)) == {TPS[0]: 0}
@@ -204,6 +291,7 @@ def test_a_commit_that_fails_pauses_what_it_contained_for_longer_each_time() -> 
 def test_progress_that_cannot_be_written_is_written_later_and_records_are_not_sent_again() -> None:
     it = shard(exactly_once=False)
     it.assign(TARGETS, {})
+    begin(it, dict.fromkeys(TPS, 0))
     send(it, TPS[0], 0)
     assert end(it, {TPS[0]: [None]})
     it.not_committed(REFUSED, at(0))
@@ -220,18 +308,23 @@ def test_records_that_the_source_has_deleted_are_reported_and_the_others_copied(
     it = shard({TPS[0]: 10})
     it.assign(ONE, {})
     it.take_seeks(at(0))
+    begin(it, {TPS[0]: 25})
     send(it, TPS[0], 25)
     assert end(it, {TPS[0]: [None]})
     it.committed(at(0))
     shown = status(it, TPS[0])
     assert (shown.next_offset, shown.lost) == (26, 15)
-    assert shown.error == "offsets 10 to 24 were deleted in the source before they were copied"
+    assert str(shown.error).startswith("offsets 10 to 24 are not copied: the source had deleted")
 
 
 def test_a_source_that_begins_anew_is_followed_and_reported() -> None:
     it = shard({TPS[0]: 10})
     it.assign(ONE, {})
     it.take_seeks(at(0))
+    assert not it.fetched(TPS[0], 0)  # without a look at the position before
+    assert it.take_seeks(at(0)) == {}
+    begin(it, {TPS[0]: 0})
+    assert it.take_seeks(at(0)) == {TPS[0]: 0}
     send(it, TPS[0], 0)
     assert end(it, {TPS[0]: [None]})
     assert reached(it) == {TPS[0]: 1}
@@ -256,6 +349,7 @@ def test_an_error_of_the_source_is_shown_at_its_partition_until_it_is_read_again
     it.assign(TARGETS, {})
     it.source_failed(KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "t-1: denied"))
     assert [status(it, tp).error for tp in TPS] == [None, "t-1: denied", None]
+    begin(it, dict.fromkeys(TPS, 0))
     send(it, TPS[1], 0)
     assert status(it, TPS[1]).error is None
 
@@ -263,6 +357,7 @@ def test_an_error_of_the_source_is_shown_at_its_partition_until_it_is_read_again
 def test_a_partition_that_comes_back_goes_on_where_it_was() -> None:
     it = shard()
     it.assign(TARGETS, {})
+    begin(it, {TPS[0]: 3})
     send(it, TPS[0], 3)
     assert end(it, {TPS[0]: [None]})
     it.committed(at(0))
@@ -272,13 +367,19 @@ def test_a_partition_that_comes_back_goes_on_where_it_was() -> None:
 
 
 class World:
-    """A source of which each partition has this many batches, and a target with transactions."""
+    """A source of which each partition has this many batches, and a target with transactions.
+
+    auto.offset.reset leads each owner of the shard to a later batch than the one before.
+    """
 
     def __init__(self, count: int, *, exactly_once: bool) -> None:
         self.exactly_once = exactly_once
         self.source = {tp: [batch(3 * number, 2) for number in range(count)] for tp in TPS}
         self.target: dict[TopicPartition, list[int]] = {tp: [] for tp in TPS}
         self.progress: dict[TopicPartition, int] = {}
+        self.starts: dict[TopicPartition, int] = {}
+        """The first progress of each partition."""
+        self.owners = 0
         self.open: list[tuple[TopicPartition, int]] = []
         """What a transaction contains."""
         self.ms = 0
@@ -289,10 +390,12 @@ class World:
         self.open = []
         self.shard = shard(self.progress, exactly_once=self.exactly_once)
         self.shard.assign(TARGETS, {})
-        self.position = dict.fromkeys(TPS, 0)
+        self.position = dict.fromkeys(TPS, 3 * self.owners)
+        self.owners = min(self.owners + 1, 6)
         self.sent: dict[TopicPartition, list[int]] = {}
 
     def read(self, tp: TopicPartition, count: int, refused_at: int) -> None:
+        self.shard.positioned(tp, self.position[tp])
         self.position |= self.shard.take_seeks(at(self.ms))
         start = self.position[tp]
         batches = [each for each in self.source[tp] if each.next_offset > start][:count]
@@ -325,6 +428,7 @@ class World:
             self.shard.undone(None, at(self.ms))
         elif not fails:
             self.progress |= reached(self.shard)
+            self.starts = self.progress | self.starts
             self.shard.committed(at(self.ms))
         elif self.exactly_once:
             self.shard.undone(REFUSED, at(self.ms))
@@ -360,9 +464,10 @@ def test_the_target_has_all_records_in_order_whatever_fails(
         else:
             world.begin()
         for tp in TPS:
-            committed = world.progress.get(tp, 0)
-            wanted = [each.first_offset for each in world.source[tp] if each.next_offset <= committed]
+            start, committed = world.starts.get(tp, 0), world.progress.get(tp, 0)
+            wanted = [each.first_offset for each in world.source[tp] if start < each.next_offset <= committed]
             assert set(wanted) <= set(world.target[tp])
+            assert all(offset >= start for offset in world.target[tp])
             if exactly_once:
                 assert world.target[tp] == wanted
     for _ in range(20):
@@ -371,5 +476,5 @@ def test_the_target_has_all_records_in_order_whatever_fails(
             world.read(tp, 8, -1)
         world.commit(-1, False)
     for tp in TPS:
-        wanted = [each.first_offset for each in world.source[tp]]
+        wanted = [each.first_offset for each in world.source[tp] if each.next_offset > world.starts[tp]]
         assert (world.target[tp] if exactly_once else sorted(set(world.target[tp]))) == wanted

@@ -15,10 +15,11 @@ from raylog.mirror.config import FlowConfig, mirror_config
 from raylog.mirror.flow_worker import FlowWorker
 from raylog.mirror.formats import OffsetSync
 from raylog.mirror.offset_translation import OffsetSyncStore
+from raylog.mirror.progress import SHARDS_MIN, FlowId, decode_progress
 from raylog.mirror.shard import ShardSettings
 from raylog.protocol.records.batch import split_batches
 from raylog.protocol.records.markers import read_marker
-from raylog.protocol.records.reader import read_batches
+from raylog.protocol.records.reader import Record, read_batches
 from tests.sim.asyncio_process import AsyncioProcess, simulated
 from tests.sim.broker_host import PORT
 from tests.sim.bursts import Bursts
@@ -48,9 +49,11 @@ class MirrorWorld:
         self.world = World(seed)
         rng = self.world.rng
         self.exactly_once = rng.random() < 0.75
+        self.from_end = rng.random() < 0.25
         self.configs: list[dict[str, str]] = []
         self.source, self.target = (self._cluster(first_id) for first_id in (0, FIRST_TARGET_ID))
         self.flow = self._flow()
+        self.flow_id = FlowId("A", "B")
         self.settings = ShardSettings(
             exactly_once=self.exactly_once,
             commit_interval_ms=rng.choice((20, 100, 500)),
@@ -91,6 +94,7 @@ class MirrorWorld:
             "B.producer.request.timeout.ms": rng.choice(("300", "1000")),
             "B.producer.max.block.ms": "3000",
             "A.consumer.max.partition.fetch.bytes": rng.choice(("300", "1048576")),
+            "A.consumer.auto.offset.reset": "latest" if self.from_end else "earliest",
             "consumer.poll.timeout.ms": rng.choice(("20", "1000")),
         }
         (flow,) = mirror_config(entries).flows
@@ -192,21 +196,41 @@ class MirrorWorld:
         self.check()
 
     def _wait_until_copied(self) -> None:
-        wanted = {tp: {value for _, value in self._of_source(tp)} for tp in self._partitions()}
         end_ms = self.world.time_ms + COPIED_MS_MAX
         while True:
             self.world.run(until=lambda: False, limit_ms=LOOK_MS)
-            if self.created.done() and self.world.run(until=self.target.serves, limit_ms=LOOK_MS):
-                copies = {tp: {value for _, value in visible(self.target, copy_of(tp))} for tp in wanted}
-                if all(values <= copies[tp] for tp, values in wanted.items()):
-                    break
+            serves = self.created.done() and self.world.run(until=self.target.serves, limit_ms=LOOK_MS)
+            if serves and self._all_is_copied():
+                break
             status = [worker.status() for _, _, worker in self.workers.values()]
             assert self.world.time_ms < end_ms, f"records are not copied: {status}"
         self.world.run(until=lambda: False, limit_ms=2_000)  # the offset syncs of the ends
 
+    def _all_is_copied(self) -> bool:
+        if self.from_end and not self._starts().keys() >= set(self._partitions()):
+            return False
+        return all(
+            {value for _, value in self._of_source(tp)} <= {value for _, value in visible(self.target, copy_of(tp))}
+            for tp in self._partitions()
+        )
+
     def _of_source(self, tp: TopicPartition) -> Visible:
-        """What the flow copies: at least once it reads what is not committed too, as MirrorMaker does."""
-        return visible(self.source, tp, committed=self.exactly_once)
+        """What the flow copies, from its first progress on.
+
+        At least once it reads what is not committed too, as MirrorMaker does.
+        """
+        start = self._starts().get(tp, 0) if self.from_end else 0
+        return [each for each in visible(self.source, tp, committed=self.exactly_once) if each[0] >= start]
+
+    def _starts(self) -> dict[TopicPartition, int]:
+        """The first progress of each partition."""
+        found: dict[TopicPartition, int] = {}
+        for shard in range(SHARDS_MIN):
+            for record in seen(self.target, TopicPartition(self.flow_id.progress_topic, shard)):
+                tp, progress = decode_progress(self.flow_id, record.key, record.value)
+                assert progress is not None
+                found.setdefault(tp, progress.next_offset)
+        return found
 
     def _partitions(self) -> list[TopicPartition]:
         topics = [topic for topic in (TOPIC, TRANSFERS) if topic in self.source.ledger.image.topics]
@@ -269,23 +293,27 @@ def copy_of(tp: TopicPartition) -> TopicPartition:
 
 def visible(cluster: SimCluster, tp: TopicPartition, *, committed: bool = True) -> Visible:
     """What a reader with read_committed gets, of a transaction that is open nothing; else what any reader gets."""
+    return [(record.offset, record.value) for record in seen(cluster, tp, committed=committed)]
+
+
+def seen(cluster: SimCluster, tp: TopicPartition, *, committed: bool = True) -> list[Record]:
     batches = cluster.batches(tp)
-    pending: dict[int, Visible] = {}
-    seen: Visible = []
+    pending: dict[int, list[Record]] = {}
+    found: list[Record] = []
     for position, header in split_batches(batches):
         if header.is_control:
             marker = read_marker(batches, position, header)
             assert marker is not None
-            seen += pending.pop(header.producer_id, []) if marker.committed else []
+            found += pending.pop(header.producer_id, []) if marker.committed else []
             pending.pop(header.producer_id, None)
             continue
         batch = batches[position : position + header.size_bytes]
-        records = [(record.offset, record.value) for record in read_batches(batch, from_offset=header.base_offset)]
+        records = list(read_batches(batch, from_offset=header.base_offset))
         if header.is_transactional and committed:
             pending.setdefault(header.producer_id, []).extend(records)
         else:
-            seen += records
-    return sorted(seen)
+            found += records
+    return sorted(found, key=lambda record: record.offset)
 
 
 def run(seed: int) -> Any:

@@ -22,6 +22,18 @@ def _progress_ignored() -> list[Replacement]:
     return [(Shard, "progress_read", progress_read)]
 
 
+def _start_not_committed() -> list[Replacement]:
+    right = Shard.positioned
+
+    def positioned(self: Shard, tp: TopicPartition, offset: int) -> None:
+        due_ms = self._commit_due_ms
+        right(self, tp, offset)
+        if self.partitions[tp].held:
+            self.partitions[tp].held, self._commit_due_ms = False, due_ms
+
+    return [(Shard, "positioned", positioned)]
+
+
 def _not_fenced() -> list[Replacement]:
     numbers = count()
 
@@ -62,12 +74,19 @@ def _translated_by_difference() -> list[Replacement]:
 FAULTS = {
     fault.name: fault
     for fault in (
-        Planted("progress-ignored", "A worker begins at the source's beginning.", _progress_ignored, 1, _OTHER),
+        Planted("progress-ignored", "A worker begins at the source's beginning.", _progress_ignored, 3, _OTHER),
         Planted(
             "synced-too-far", "Offset syncs describe the next record.", _synced_too_far, 0, "describes another record"
         ),
-        Planted("not-fenced", "Each worker has a transactional id of its own.", _not_fenced, 5, _OTHER),
-        Planted("aborted-copied", "Exactly-once flows read what is not committed.", _aborted_copied, 5, _OTHER),
+        Planted(
+            "start-not-committed",
+            "What auto.offset.reset led to is committed with the first records only.",
+            _start_not_committed,
+            4,
+            _OTHER,
+        ),
+        Planted("not-fenced", "Each worker has a transactional id of its own.", _not_fenced, 1, _OTHER),
+        Planted("aborted-copied", "Exactly-once flows read what is not committed.", _aborted_copied, 1, _OTHER),
         Planted(
             "translated-by-difference",
             "A group's offset is translated by its distance from the sync.",
