@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks import (
+    actor_latency,
     audit,
     clients,
     compaction,
@@ -110,6 +111,7 @@ def _measure(arguments: argparse.Namespace) -> list[Figure]:
             figures.append(longest_turn(cluster))
         if only in (None, "clients"):
             figures += clients.measure(servers, pid, runs)
+            figures += actor_latency.measure(servers, runs)
         if only in (None, "local"):
             figures += local.measure(cluster, runs, megabytes)
         if only in (None, "spark"):

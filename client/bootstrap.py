@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from raylog.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 class Session(Protocol):

@@ -10,8 +10,8 @@ version lacks keeps its default. `raylog.protocol.codec` compiles the declaratio
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Final, Protocol, TypeVar, cast, dataclass_transform
+from dataclasses import FrozenInstanceError, dataclass, field, fields
+from typing import Any, ClassVar, Final, Protocol, TypeVar, dataclass_transform
 
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import ZERO_TOPIC_ID
@@ -48,21 +48,71 @@ T = TypeVar("T")
 def message(cls: type[T]) -> type[T]:
     """Makes a message or one of its structures: a frozen dataclass with slots whose fields are given by keyword.
 
-    Its `__init__` sets the slots directly, as the compiled readers do: that of a frozen dataclass goes through
-    object.__setattr__ for each field and takes two to three times as long.
+    There are hundreds, and a process uses few: they share their methods, and each `__init__` is compiled when it is
+    first called. `dataclass` compiles seven methods for each class, which would be a third of the start of a program.
     """
-    made: Any = dataclass(frozen=True, slots=True, kw_only=True, init=False)(cls)
+    for name, method in _METHODS.items():
+        setattr(cls, name, method)
+    return dataclass(slots=True, kw_only=True, init=False, repr=False, eq=False, match_args=False)(cls)
+
+
+def _values(made: Any) -> tuple[object, ...]:
+    return tuple(getattr(made, name) for name in made.__slots__)
+
+
+def _first_init(made: Any, **values: object) -> None:
+    """Compile the `__init__` of the class, for this call and all later ones."""
+    cls = type(made)
+    cls.__init__ = _compiled_init(cls)
+    cls.__init__(made, **values)
+
+
+def _compiled_init(cls: type[Any]) -> Any:
+    """Sets the slots directly, as the compiled readers do: object.__setattr__ takes two to three times as long."""
     names: dict[str, Any] = {}
     parameters, lines = [], []
-    for each in fields(made):
-        names[f"set_{each.name}"] = getattr(made, each.name).__set__
+    for each in fields(cls):
+        names[f"set_{each.name}"] = getattr(cls, each.name).__set__
         names[f"default_{each.name}"] = each.default
         parameters.append(f"{each.name}=default_{each.name}")
         lines.append(f"    set_{each.name}(self, {each.name})")
     head = f"def __init__(self, *, {', '.join(parameters)}):" if parameters else "def __init__(self):"
     exec(compile("\n".join([head, *lines, "    return"]), f"<{cls.__name__}>", "exec"), names)
-    made.__init__ = names["__init__"]
-    return cast("type[T]", made)
+    return names["__init__"]
+
+
+def _repr(made: Any) -> str:
+    given = zip(made.__slots__, _values(made), strict=True)
+    return f"{type(made).__qualname__}({', '.join(f'{name}={value!r}' for name, value in given)})"
+
+
+def _eq(made: Any, other: object) -> Any:
+    return _values(made) == _values(other) if type(other) is type(made) else NotImplemented
+
+
+def _hash(made: Any) -> int:
+    return hash(_values(made))
+
+
+def _refuse_assignment(made: object, name: str, value: object = None) -> None:
+    raise FrozenInstanceError(f"cannot assign to field {name!r}")
+
+
+def _set_values(made: Any, values: tuple[object, ...]) -> None:
+    for name, value in zip(made.__slots__, values, strict=True):
+        object.__setattr__(made, name, value)
+
+
+_METHODS: Final = {
+    "__init__": _first_init,
+    "__repr__": _repr,
+    "__eq__": _eq,
+    "__hash__": _hash,
+    "__setattr__": _refuse_assignment,
+    "__delattr__": _refuse_assignment,
+    "__getstate__": _values,
+    "__setstate__": _set_values,
+}
 
 
 @dataclass(frozen=True, slots=True)

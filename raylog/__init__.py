@@ -27,57 +27,57 @@
         with raylog.read_table("users", bootstrap_servers=cluster.bootstrap_servers) as users:
             users[b"alice"]  # the latest value of a key
 
+Each name is imported when it is first used: a broker, or a command, starts without the parts that it does not need.
 Ray is imported when a cluster is started or connected to, Arrow and Ray Data where columns are asked for.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from raylog.actors.bootstrap import find_cluster
-from raylog.actors.cluster import Cluster, connect, start
 from raylog.client import bootstrap
-from raylog.client.admin.admin_client import AdminClient
-from raylog.client.admin.async_admin_client import AsyncAdminClient
-from raylog.client.admin.configs import ConfigResource, ConfigResourceType
-from raylog.client.admin.partitions import OffsetSpec
-from raylog.client.admin.topics import NewPartitions, NewTopic
-from raylog.client.audit.interceptors import ConsumerAudit, ProducerAudit
-from raylog.client.consumer.async_consumer import AsyncConsumer
-from raylog.client.consumer.consumer import Consumer
-from raylog.client.consumer.fetched import ConsumerRecord
-from raylog.client.consumer.interceptors import ConsumerInterceptor
-from raylog.client.errors import (
-    AbortableError,
-    AdminError,
-    AuthorizationError,
-    FencedError,
-    LargeMessageDroppedError,
-    ProcessingError,
-    UnknownTopicError,
-    ValueMissingError,
-)
-from raylog.client.group_offsets import GroupMetadata, OffsetAndMetadata
-from raylog.client.partition_reader import PartitionReader
-from raylog.client.processing.records import OutputRecord
-from raylog.client.producer.async_producer import AsyncProducer
-from raylog.client.producer.delivery import RecordMetadata
-from raylog.client.producer.interceptors import ProducerInterceptor
-from raylog.client.producer.partitioners import PriorityPartitioner
-from raylog.client.producer.producer import Producer
-from raylog.client.share.acquired import ShareRecord
-from raylog.client.share.async_share_consumer import AsyncShareConsumer
-from raylog.client.share.share_consumer import ShareConsumer
-from raylog.core.errors import ConfigError, ErrorCode, KafkaError
-from raylog.core.ids import TopicPartition
-from raylog.protocol.share import AcknowledgeType
 
 if TYPE_CHECKING:
+    from raylog.actors.cluster import Cluster, connect, start
     from raylog.actors.mirror import Mirror
     from raylog.actors.process import Pool, Progress, process
+    from raylog.client.admin.admin_client import AdminClient
+    from raylog.client.admin.async_admin_client import AsyncAdminClient
+    from raylog.client.admin.configs import ConfigResource, ConfigResourceType
+    from raylog.client.admin.partitions import OffsetSpec
+    from raylog.client.admin.topics import NewPartitions, NewTopic
+    from raylog.client.audit.interceptors import ConsumerAudit, ProducerAudit
+    from raylog.client.consumer.async_consumer import AsyncConsumer
+    from raylog.client.consumer.consumer import Consumer
+    from raylog.client.consumer.fetched import ConsumerRecord
+    from raylog.client.consumer.interceptors import ConsumerInterceptor
+    from raylog.client.errors import (
+        AbortableError,
+        AdminError,
+        AuthorizationError,
+        FencedError,
+        LargeMessageDroppedError,
+        ProcessingError,
+        UnknownTopicError,
+        ValueMissingError,
+    )
+    from raylog.client.group_offsets import GroupMetadata, OffsetAndMetadata
+    from raylog.client.partition_reader import PartitionReader
+    from raylog.client.processing.records import OutputRecord
+    from raylog.client.producer.async_producer import AsyncProducer
+    from raylog.client.producer.delivery import RecordMetadata
+    from raylog.client.producer.interceptors import ProducerInterceptor
+    from raylog.client.producer.partitioners import PriorityPartitioner
+    from raylog.client.producer.producer import Producer
+    from raylog.client.share.acquired import ShareRecord
+    from raylog.client.share.async_share_consumer import AsyncShareConsumer
+    from raylog.client.share.share_consumer import ShareConsumer
     from raylog.client.topic_table import TopicTable, read_table
-    from raylog.raydp_bridge.datasink import TopicDatasink
+    from raylog.core.errors import ConfigError, ErrorCode, KafkaError
+    from raylog.core.ids import TopicPartition
+    from raylog.protocol.share import AcknowledgeType
     from raylog.raydp_bridge.dataset import read_dataset
     from raylog.raydp_bridge.dataset_stream import DatasetBatch, DatasetStream, stream_datasets
+    from raylog.raydp_bridge.datasink import TopicDatasink
 
 __all__ = [
     "AbortableError",
@@ -135,7 +135,90 @@ __all__ = [
     "stream_datasets",
 ]
 
-bootstrap.resolvers["ray"] = find_cluster
+_MODULES = {  # where the names of __all__ are
+    "actors.cluster": (
+        "Cluster",
+        "connect",
+        "start",
+    ),
+    "actors.mirror": ("Mirror",),
+    "actors.process": (
+        "Pool",
+        "Progress",
+        "process",
+    ),
+    "client.admin.admin_client": ("AdminClient",),
+    "client.admin.async_admin_client": ("AsyncAdminClient",),
+    "client.admin.configs": (
+        "ConfigResource",
+        "ConfigResourceType",
+    ),
+    "client.admin.partitions": ("OffsetSpec",),
+    "client.admin.topics": (
+        "NewPartitions",
+        "NewTopic",
+    ),
+    "client.audit.interceptors": (
+        "ConsumerAudit",
+        "ProducerAudit",
+    ),
+    "client.consumer.async_consumer": ("AsyncConsumer",),
+    "client.consumer.consumer": ("Consumer",),
+    "client.consumer.fetched": ("ConsumerRecord",),
+    "client.consumer.interceptors": ("ConsumerInterceptor",),
+    "client.errors": (
+        "AbortableError",
+        "AdminError",
+        "AuthorizationError",
+        "FencedError",
+        "LargeMessageDroppedError",
+        "ProcessingError",
+        "UnknownTopicError",
+        "ValueMissingError",
+    ),
+    "client.group_offsets": (
+        "GroupMetadata",
+        "OffsetAndMetadata",
+    ),
+    "client.partition_reader": ("PartitionReader",),
+    "client.processing.records": ("OutputRecord",),
+    "client.producer.async_producer": ("AsyncProducer",),
+    "client.producer.delivery": ("RecordMetadata",),
+    "client.producer.interceptors": ("ProducerInterceptor",),
+    "client.producer.partitioners": ("PriorityPartitioner",),
+    "client.producer.producer": ("Producer",),
+    "client.share.acquired": ("ShareRecord",),
+    "client.share.async_share_consumer": ("AsyncShareConsumer",),
+    "client.share.share_consumer": ("ShareConsumer",),
+    "client.topic_table": (
+        "TopicTable",
+        "read_table",
+    ),
+    "core.errors": (
+        "ConfigError",
+        "ErrorCode",
+        "KafkaError",
+    ),
+    "core.ids": ("TopicPartition",),
+    "protocol.share": ("AcknowledgeType",),
+    "raydp_bridge.dataset": ("read_dataset",),
+    "raydp_bridge.dataset_stream": (
+        "DatasetBatch",
+        "DatasetStream",
+        "stream_datasets",
+    ),
+    "raydp_bridge.datasink": ("TopicDatasink",),
+}
+_MODULE_OF = {name: f"raylog.{module}" for module, names in _MODULES.items() for name in names}
+
+
+def _find_cluster(name: str) -> bootstrap.Bootstrap:
+    from raylog.actors.bootstrap import find_cluster
+
+    return find_cluster(name)
+
+
+bootstrap.resolvers["ray"] = _find_cluster
 import_module("raylog.mirror")  # first, since the attribute of this name is the function
 
 
@@ -147,28 +230,12 @@ def mirror(**options: Any) -> "Mirror":
 
 
 def __getattr__(name: str) -> Any:
-    if name == "read_dataset":
-        from raylog.raydp_bridge.dataset import read_dataset
+    module = _MODULE_OF.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(module), name)
+    return found
 
-        return read_dataset
-    if name == "TopicDatasink":
-        from raylog.raydp_bridge.datasink import TopicDatasink
 
-        return TopicDatasink
-    if name in ("DatasetBatch", "DatasetStream", "stream_datasets"):
-        from raylog.raydp_bridge import dataset_stream
-
-        return getattr(dataset_stream, name)
-    if name == "Mirror":
-        from raylog.actors.mirror import Mirror
-
-        return Mirror
-    if name in ("Pool", "Progress", "process"):
-        from raylog.actors import process as pools
-
-        return getattr(pools, name)
-    if name in ("TopicTable", "read_table"):
-        from raylog.client import topic_table
-
-        return getattr(topic_table, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
