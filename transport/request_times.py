@@ -53,8 +53,11 @@ class Seen(NamedTuple):
         return spec.name
 
 
-Key = tuple[int, int, bool, int, int, int, int]
-"""The fields of `Seen`."""
+Key = int | tuple[int, int, bool, int, int, int, int]
+"""The fields of `Seen`; packed into one number for most requests, which have waited for nothing and were quick."""
+_TIME_BITS: Final = 7
+"""Bits of a duration below EXACT_BELOW."""
+_VERSION_BITS: Final = 16
 
 
 class RequestTimes:
@@ -71,18 +74,22 @@ class RequestTimes:
     def record(self, exchange: Exchange, ended_ns: int) -> None:
         """The response is encoded at this time of the clock that the exchange was begun with."""
         total = (ended_ns - exchange.began_ns) // NS_PER_TENTH
-        local = total if exchange.local_ns < 0 else exchange.local_ns // NS_PER_TENTH
-        remote, queue, throttle = total - local, exchange.queue_ms, exchange.throttle_ms
-        if total >= EXACT_BELOW or queue or throttle:
-            local, remote = _rounded(local), _rounded(remote)
-            queue, throttle = _rounded(10 * queue), _rounded(10 * throttle)
-        api_key, recent = exchange.spec.key, self._recent
+        local = exchange.local_ns
+        local = total if local < 0 else local // NS_PER_TENTH
+        api_key = exchange.spec.key
         internal = api_key == FETCH and exchange.internal
-        seen = (api_key, exchange.api_version, internal, queue, local, remote, throttle)
+        seen: Key
+        if total < EXACT_BELOW and not exchange.queue_ms and not exchange.throttle_ms:
+            of = (api_key << _VERSION_BITS | exchange.api_version) << 1 | internal
+            seen = (of << _TIME_BITS | total) << _TIME_BITS | local
+        else:
+            queue, throttle = _rounded(10 * exchange.queue_ms), _rounded(10 * exchange.throttle_ms)
+            times = (queue, _rounded(local), _rounded(total - local), throttle)
+            seen = (api_key, exchange.api_version, internal, *times)
         try:
-            recent[seen] += 1
+            self._recent[seen] += 1
         except KeyError:
-            if len(recent) >= DISTINCT_MAX:
+            if len(self._recent) >= DISTINCT_MAX:
                 self._next_window()
             self._recent[seen] = 1
 
@@ -104,7 +111,7 @@ class RequestTimes:
         found: dict[str, Counter[float]] = {}
         for window in (self._previous, self._recent):
             for key, requests in window.items():
-                seen = Seen(*key)
+                seen = _seen(key)
                 for name in names_of(seen.name):
                     found.setdefault(name, Counter())[of(seen) / 10] += requests
         yield from found.items()
@@ -121,8 +128,18 @@ def names_of(name: str) -> tuple[str, ...]:
 
 def _add(window: Mapping[Key, int], to: Counter[tuple[str, int]]) -> None:
     for key, requests in window.items():
-        seen = Seen(*key)
+        seen = _seen(key)
         to[seen.name, seen.version] += requests
+
+
+def _seen(key: Key) -> Seen:
+    if not isinstance(key, int):
+        return Seen(*key)
+    mask = (1 << _TIME_BITS) - 1
+    times, of = key & (1 << 2 * _TIME_BITS) - 1, key >> 2 * _TIME_BITS
+    total, local = times >> _TIME_BITS, times & mask
+    version = of >> 1 & (1 << _VERSION_BITS) - 1
+    return Seen(of >> 1 + _VERSION_BITS, version, bool(of & 1), 0, local, total - local, 0)
 
 
 def _rounded(tenths: int) -> int:
