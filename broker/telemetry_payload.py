@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-from raylog.broker.otlp_messages import message_class
 from raylog.config.client_metrics import ALL_METRICS
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.metrics import Kind
+from raylog.protocol.otlp_messages import message_class
 from raylog.protocol.records.compression import Codec, decompress
 from raylog.protocol.wire import Buffer
 

@@ -10,7 +10,7 @@ node shows metrics.
 
 With --serve it prints `raylog metrics are ready: http://127.0.0.1:9400/metrics` and serves until SIGINT or SIGTERM: the
 metrics of all nodes at /metrics, with the label `node`, and the targets at /targets. With --target it serves those of
-the given nodes, and needs no Ray.
+the given nodes, and needs no Ray. --otlp and --to-ray push them, with or without --serve.
 """
 
 from __future__ import annotations
@@ -19,16 +19,20 @@ import argparse
 import asyncio
 import json
 import logging
+import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 import uvloop
 
 from raylog.actors.cluster import ClusterStatus, cluster_status
-from raylog.cli.arguments import Subparsers, add_cluster, key_and_value
+from raylog.actors.ray_metrics import RayMetrics
+from raylog.cli.arguments import Subparsers, add_cluster, key_and_value, whole_number
 from raylog.cli.columns import columns
+from raylog.cli.metrics_push import HEADERS_VARIABLE, otlp_target, push, send_otlp
 from raylog.config.metrics import RAYLOG_METRICS_ADDRESS, MetricsAddress, metrics_address
 from raylog.core.errors import ConfigError, KafkaError
 from raylog.core.logs import log_to_stderr
@@ -37,6 +41,7 @@ from raylog.transport.endpoints import Endpoint
 from raylog.transport.metrics_endpoint import MetricsEndpoint
 
 log = logging.getLogger("raylog.cli")
+PUSH_SECONDS: Final = 30
 LOOK_SECONDS: Final = 15.0
 """How often Ray is asked which nodes there are."""
 
@@ -58,19 +63,35 @@ def add_to(subparsers: Subparsers) -> None:
         type=_target,
         action="append",
         metavar="NODE=HOST:PORT",
-        help="with --serve: a node and the address of its metrics, instead of those that Ray runs; repeatable",
+        help="a node and the address of its metrics, instead of those that Ray runs; repeatable",
+    )
+    parser.add_argument(
+        "--otlp",
+        metavar="URL",
+        help="push them to a receiver of OpenTelemetry (OTLP over HTTP), such as http://127.0.0.1:4318/v1/metrics,"
+        f" until interrupted; {HEADERS_VARIABLE} has headers, as for a token",
+    )
+    parser.add_argument(
+        "--to-ray", action="store_true", help="show those of the nodes among Ray's own metrics, until interrupted"
+    )
+    parser.add_argument(
+        "--push-seconds",
+        type=whole_number(1),
+        default=PUSH_SECONDS,
+        metavar="S",
+        help=f"how often to push (default: {PUSH_SECONDS})",
     )
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
-    if options.target and options.serve is None:
-        raise ConfigError("--target: needs --serve")
-    if options.serve is not None:
+    if options.serve is not None or options.otlp is not None or options.to_ray:
         log_to_stderr()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(options))
+            runner.run(_run_on(options))
         return
+    if options.target:
+        raise ConfigError("--target: needs --serve, --otlp or --to-ray")
     found = targets(options.name, endpoints(cluster_status(options.name, address=options.address)))
     rows = [[each["labels"]["node"], f"http://{each['targets'][0]}/metrics"] for each in found]
     print(json.dumps(found) if options.json else columns(["NODE", "METRICS"], rows))
@@ -102,29 +123,20 @@ def _entries(name: str, nodes: Mapping[str, Endpoint | None]) -> list[dict[str, 
     ]
 
 
-async def _serve(options: argparse.Namespace) -> None:
+async def _run_on(options: argparse.Namespace) -> None:
     """Until SIGINT or SIGTERM. Raises ConfigError."""
+    if options.target and options.to_ray:
+        raise ConfigError("--target: --to-ray shows the nodes that Ray runs")
+    pushes = _pushes(options)
     nodes = dict(options.target or ()) or await _look(options)
     metrics = ClusterMetrics()
     metrics.use(nodes)
-
-    def shown_targets() -> str:
-        return json.dumps(_entries(options.name, metrics.endpoints))
-
-    endpoint = MetricsEndpoint(
-        metrics.pieces,
-        lambda: True,
-        metrics.prepare,
-        prepare_seconds_max=ANSWER_SECONDS_MAX,
-        targets=shown_targets,
-    )
-    await endpoint.open(options.serve, 0)
-    if endpoint.bound is None:
-        raise ConfigError(f"--serve {options.serve.host}:{options.serve.first_port}: cannot be used")
+    endpoint = None if options.serve is None else await _endpoint_of(metrics, options)
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    print(f"raylog metrics are ready: http://{endpoint.bound}/metrics", flush=True)
+    pushing = [asyncio.create_task(push(metrics, options.push_seconds, what, send)) for what, send in pushes.items()]
+    print(f"raylog metrics are ready: {_shown_at(endpoint) or ', '.join(pushes)}", flush=True)
     try:
         while not ended.is_set():
             with suppress(TimeoutError):
@@ -133,8 +145,41 @@ async def _serve(options: argparse.Namespace) -> None:
             if not options.target and not ended.is_set():
                 await _look_again(options, metrics)
     finally:
-        endpoint.close()
+        for task in pushing:
+            task.cancel()
+        if endpoint is not None:
+            endpoint.close()
         metrics.close()
+
+
+async def _endpoint_of(metrics: ClusterMetrics, options: argparse.Namespace) -> MetricsEndpoint:
+    """One that is open. Raises ConfigError."""
+    endpoint = MetricsEndpoint(
+        metrics.pieces,
+        lambda: True,
+        metrics.prepare,
+        prepare_seconds_max=ANSWER_SECONDS_MAX,
+        targets=lambda: json.dumps(_entries(options.name, metrics.endpoints)),
+    )
+    await endpoint.open(options.serve, 0)
+    if endpoint.bound is None:
+        raise ConfigError(f"--serve {options.serve.host}:{options.serve.first_port}: cannot be used")
+    return endpoint
+
+
+def _shown_at(endpoint: MetricsEndpoint | None) -> str:
+    return "" if endpoint is None else f"http://{endpoint.bound}/metrics"
+
+
+def _pushes(options: argparse.Namespace) -> dict[str, Callable[[Mapping[str, str]], None]]:
+    """What is pushed, by the name of its target. Raises ConfigError."""
+    found: dict[str, Callable[[Mapping[str, str]], None]] = {}
+    if options.otlp is not None:
+        target = otlp_target(options.otlp, os.environ.get(HEADERS_VARIABLE, ""))
+        found[target.url] = partial(send_otlp, target, options.name)
+    if options.to_ray:
+        found["Ray"] = RayMetrics(options.name).show
+    return found
 
 
 async def _look(options: argparse.Namespace) -> dict[str, Endpoint | None]:

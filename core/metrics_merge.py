@@ -6,19 +6,16 @@ their metrics, and then written metric by metric. Both is done in short pieces, 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from raylog.core.metrics import PIECE_STEPS, escaped
+from raylog.core.metrics_text import HEAD, LABEL, SERIES
 
 NODE: Final = "node"
 """The label that is added."""
 EXPORTED: Final = "exported_node"
 """What a label of that name is called then, as Prometheus calls it."""
-_SERIES: Final = re.compile(r"(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(?P<labels>.*)\})?[ \t]+(?P<value>[^{}]+)")
-_LABEL: Final = re.compile(r'(?P<name>[a-zA-Z_][a-zA-Z0-9_]*)="(?P<value>(?:[^"\\]|\\.)*)"')
-_HEAD: Final = re.compile(r"# (?P<what>HELP|TYPE) (?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*) .*")
 
 
 class _Part(NamedTuple):
@@ -68,7 +65,7 @@ def _divide(node: str, text: str, families: dict[str, _Family]) -> Iterator[str]
     while (position := _next_head(text, position)) >= 0:
         line_end = text.find("\n", position)
         line = text[position : line_end if line_end >= 0 else len(text)]
-        head = _HEAD.fullmatch(line)
+        head = HEAD.fullmatch(line)
         if head is not None:
             if current is not None and position > begin:
                 current.parts.append(_Part(node, begin, position))
@@ -102,12 +99,12 @@ def _lines(text: str, begin: int, end: int) -> Iterator[str]:
 
 def _labelled(line: str, label: str) -> tuple[str, ...]:
     """The line of one series with the label; nothing if it is no series."""
-    series = _SERIES.fullmatch(line)
+    series = SERIES.fullmatch(line)
     if series is None:
         return ()
     name, labels, value = series.groups()
     if labels and f'{NODE}="' in labels:
-        labels = _LABEL.sub(lambda each: each[0] if each["name"] != NODE else f'{EXPORTED}="{each["value"]}"', labels)
+        labels = LABEL.sub(lambda each: each[0] if each["name"] != NODE else f'{EXPORTED}="{each["value"]}"', labels)
     return (f"{name}{{{label}{f',{labels}' if labels else ''}}} {value}",)
 
 

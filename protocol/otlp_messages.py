@@ -1,4 +1,4 @@
-"""The messages of OTLP that carry metrics, as classes of Protobuf: the fields that are read, and no others.
+"""The messages of OTLP that carry metrics, as classes of Protobuf: the fields that are read or written, and no others.
 
 They are declared here because the package opentelemetry-proto cannot be a dependency: without the rest of OpenTelemetry
 beside it, Ray's dashboard does not start. Source: OpenTelemetry's metrics.proto, common.proto and resource.proto, v1.
@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 _PACKAGE: Final = "raylog.otlp"
-_DOUBLE, _INT64, _BOOL, _STRING, _MESSAGE, _INT32, _SFIXED64 = 1, 3, 8, 9, 11, 5, 16
+_DOUBLE, _INT64, _BOOL, _STRING, _MESSAGE, _INT32, _SFIXED64, _FIXED64 = 1, 3, 8, 9, 11, 5, 16, 6
 """Types of fields, with the numbers of descriptor.proto."""
 
 
@@ -34,6 +34,8 @@ _MESSAGES: Final[dict[str, tuple[_Field, ...]]] = {
     "KeyValue": (_Field("key", 1, _STRING), _Field("value", 2, "AnyValue")),
     "Resource": (_Field("attributes", 1, "KeyValue", repeated=True),),
     "NumberDataPoint": (
+        _Field("start_time_unix_nano", 2, _FIXED64),
+        _Field("time_unix_nano", 3, _FIXED64),
         _Field("as_double", 4, _DOUBLE, oneof="value"),
         _Field("as_int", 6, _SFIXED64, oneof="value"),
         _Field("attributes", 7, "KeyValue", repeated=True),
@@ -46,10 +48,15 @@ _MESSAGES: Final[dict[str, tuple[_Field, ...]]] = {
     ),
     "Metric": (
         _Field("name", 1, _STRING),
+        _Field("description", 2, _STRING),
         _Field("gauge", 5, "Gauge", oneof="data"),
         _Field("sum", 7, "Sum", oneof="data"),
     ),
-    "ScopeMetrics": (_Field("metrics", 2, "Metric", repeated=True),),
+    "InstrumentationScope": (_Field("name", 1, _STRING),),
+    "ScopeMetrics": (
+        _Field("scope", 1, "InstrumentationScope"),
+        _Field("metrics", 2, "Metric", repeated=True),
+    ),
     "ResourceMetrics": (
         _Field("resource", 1, "Resource"),
         _Field("scope_metrics", 2, "ScopeMetrics", repeated=True),

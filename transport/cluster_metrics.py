@@ -27,6 +27,8 @@ DOWN_SECONDS_MAX: Final = 0.5
 BYTES_MAX: Final = 128 << 20
 """Of the answers of all nodes to one scrape. One whose answer does not fit any more counts as down."""
 READ_BYTES: Final = 256 << 10
+CLUSTER: Final = "cluster"
+"""In place of a node: the metrics of the cluster as a whole."""
 ANSWER_SECONDS_MAX: Final = NODE_SECONDS_MAX + DOWN_SECONDS_MAX + 1.0
 """Longer than any scrape of the nodes takes."""
 
@@ -106,6 +108,13 @@ class ClusterMetrics:
         if self._scraping is None or self._scraping.done():
             self._scraping = asyncio.create_task(self._scrape())
         self._scraping.add_done_callback(lambda _: done())
+
+    async def texts(self) -> Mapping[str, str]:
+        """Scrape the nodes. What each has answered, and as `cluster` which of them have."""
+        done = asyncio.Event()
+        self.prepare(done.set)
+        await done.wait()
+        return {CLUSTER: "".join(exposition(CLUSTER_METRICS, self._latest)), **self._latest.texts}
 
     def pieces(self) -> Iterator[str]:
         """The metrics of the last scrape, and whether each node has answered."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from raylog.broker.otlp_messages import message_class
+from raylog.protocol.otlp_messages import message_class
 
 CUMULATIVE = 2
 
