@@ -7,7 +7,8 @@ Control batches, batches of aborted transactions and those without records are l
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from raylog.protocol.records.batch import MalformedBatch, crc_is_valid, parse_header, split_batches
@@ -46,9 +47,14 @@ class OutgoingBatch:
 
 
 def outgoing_batches(
-    records: Buffer, *, start: int, aborted: Sequence[Aborted] = (), check_crcs: bool
+    records: Buffer,
+    *,
+    start: int,
+    aborted: Sequence[Aborted] = (),
+    check_crcs: bool,
+    is_wanted: Callable[[int], bool] = lambda _: True,
 ) -> Iterator[OutgoingBatch]:
-    """The records with offsets from `start` on, in order.
+    """The records with offsets from `start` on, in order, of the producers whose ids are wanted.
 
     Raises MalformedBatch at a batch that cannot be read, after those before it; with `check_crcs` also at one whose
     checksum is wrong: it must not get a right one.
@@ -59,6 +65,8 @@ def outgoing_batches(
         if check_crcs and not crc_is_valid(records, position, header):
             raise MalformedBatch(header.base_offset, header.next_offset, "its checksum is wrong")
         if is_aborted or header.is_control or not header.record_count or header.next_offset <= start:
+            continue
+        if not is_wanted(header.producer_id):
             continue
         if header.base_offset >= start and can_be_copied(header):
             whole = memoryview(records)[position : position + header.size_bytes]
@@ -74,3 +82,13 @@ def outgoing_batches(
             copied = CopiedBatch(built, parse_header(built))
             first, last = wanted[0].offset, wanted[-1].offset
             yield OutgoingBatch(copied, first, last, header.next_offset, is_rebuilt=True)
+
+
+def producer_ids(records: Buffer) -> set[int]:
+    """Of the batches with records. Ends at one that cannot be read."""
+    found = set[int]()
+    with suppress(MalformedBatch):
+        for _, header in split_batches(records):
+            if not header.is_control:
+                found.add(header.producer_id)
+    return found

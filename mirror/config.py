@@ -19,6 +19,7 @@ from raylog.core.config import Configs, ConfigSource, Layer, shown, shown_name
 from raylog.core.errors import ConfigError
 from raylog.mirror import config_keys as keys
 from raylog.mirror.cluster_ends import ClusterEnd, cluster_end, has_client_prefix
+from raylog.mirror.loops import by_origin, ways_of_others
 from raylog.mirror.policies import IdentityPolicy, NameFilter, Rename, RenamingPolicy, ReplicationPolicy
 
 CLUSTERS: Final = "clusters"
@@ -47,6 +48,7 @@ _RENAMED: Final = {
     "groups.blacklist": "groups.exclude",
     "config.properties.blacklist": "config.properties.exclude",
 }
+_MERGED: Final = "in a loop of flows with equal names a topic has the records of each cluster in another order"
 _OF_WORKERS: Final = re.compile(
     r"(offset|config|status)\.storage\..+|offset\.flush\..+|rest\..+|listeners(\..+)?|admin\.listeners.*|access\.control\..+"
     r"|dedicated\.mode\..+|plugin\..+|group\.id|client\.id|(session|rebalance|worker|task)\..+|heartbeat\.interval\.ms"
@@ -100,6 +102,10 @@ class FlowConfig:
     emit_checkpoints_ms: int | None
     emit_offset_syncs: bool
     copy_heartbeats: bool
+    by_origin: bool = False
+    """Whether the records of each cluster are copied by producers of their own, since they could come back or twice."""
+    others: tuple[tuple[ClusterEnd, bool], ...] = ()
+    """Of such a flow, the other clusters of the loop, and whether it passes on their records."""
 
     @property
     def name(self) -> str:
@@ -109,6 +115,11 @@ class FlowConfig:
         """Whether a topic of the source is copied: chosen, not internal, and not from the target."""
         chosen = topic in self.topics or (self.copy_heartbeats and self.policy.is_heartbeats(topic))
         return chosen and not self.policy.is_internal(topic) and not self.policy.is_cycle(topic, self.target.alias)
+
+    @property
+    def keeps_names(self) -> bool:
+        """Whether the names of copies do not tell where they come from."""
+        return not self.policy.names_source
 
     def remote_topic(self, topic: str) -> str:
         """The name in the target of a topic of the source. Raises ConfigError."""
@@ -161,10 +172,38 @@ def mirror_config(properties: Mapping[str, str], *, rename: Rename | None = None
         for target in aliases
         if source != target and (pair := _flow(sections, source, target, rename)) is not None
     ]
+    pairs = _told_by_origin(pairs, sections)
     if not any(pair.enabled for pair in pairs):
         sections.note(CLUSTERS, "no flow is enabled: set <source>-><target>.enabled=true")
     sections.note_unused()
     return MirrorConfig(aliases, tuple(pairs), tuple(sections.notes))
+
+
+def _told_by_origin(pairs: list[FlowConfig], sections: _Sections) -> list[FlowConfig]:
+    """With what flows need to know of each other whose names do not tell the source. Raises ConfigError."""
+    keeping = {(pair.source.alias, pair.target.alias): pair for pair in pairs if pair.enabled and pair.keeps_names}
+    ends = {pair.source.alias: pair.source for pair in keeping.values()}
+    chosen = by_origin(keeping)
+    for edge, flow in keeping.items():
+        if edge not in chosen:
+            continue
+        if flow.sync_group_offsets_ms is not None:
+            raise ConfigError(f"{flow.name}.{keys.SYNC_GROUP_OFFSETS.name}=true: must be false: {_MERGED}")
+        sections.note(f"{flow.name}.{keys.EMIT_CHECKPOINTS.name}", f"false, and no offset syncs: {_MERGED}")
+        sections.note(f"{flow.name}.{keys.SYNC_TOPIC_CONFIGS.name}", "false: flows of a loop would undo changes")
+    return [
+        replace(
+            pair,
+            by_origin=True,
+            others=tuple((ends[alias], passes) for alias, passes in ways_of_others(keeping, edge).items()),
+            emit_offset_syncs=False,
+            emit_checkpoints_ms=None,
+            sync_topic_configs_ms=None,
+        )
+        if (edge := (pair.source.alias, pair.target.alias)) in chosen
+        else pair
+        for pair in pairs
+    ]
 
 
 class _Sections:

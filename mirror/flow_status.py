@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from raylog.mirror.shard import PartitionStatus
 
@@ -33,3 +35,45 @@ class FlowStatus:
     """Why the topics of the flow are not known, a shard cannot be opened, or offset syncs are not written."""
     control: tuple[ControlStatus, ...] = ()
     """What the worker does besides copying, if it has the control of the flow."""
+
+
+def with_passed_on(own: FlowStatus, others: Sequence[FlowStatus]) -> FlowStatus:
+    """With what other workers of the same flow copy of the same partitions: the records of third clusters."""
+    if not others:
+        return own
+    found: defaultdict[tuple[str, int], list[PartitionStatus]] = defaultdict(list)
+    for flow in (own, *others):
+        for each in flow.partitions:
+            found[each.topic, each.partition].append(each)
+    errors = dict.fromkeys(error for flow in (own, *others) for error in flow.errors)
+    return replace(own, partitions=tuple(map(_together, found.values())), errors=tuple(errors))
+
+
+def _together(each: Sequence[PartitionStatus]) -> PartitionStatus:
+    """As far as all of them are; the state and the error of the one that is worst off."""
+    worst = max(each, key=lambda one: (_STATES.index(one.state), one.error is not None))
+    nexts = [one.next_offset for one in each]
+    return replace(
+        worst,
+        next_offset=None if None in nexts else _least(nexts),
+        lag=_most(one.lag for one in each),
+        records=sum(one.records for one in each),
+        size_bytes=sum(one.size_bytes for one in each),
+        records_per_sec=sum(one.records_per_sec for one in each),
+        bytes_per_sec=sum(one.bytes_per_sec for one in each),
+        last_record_age_ms=_least(one.last_record_age_ms for one in each),
+        replication_latency_ms=_most(one.replication_latency_ms for one in each),
+        lost=max(one.lost for one in each),
+        attempts=max(one.attempts for one in each),
+    )
+
+
+_STATES = ("running", "failing", "blocked")
+
+
+def _least(values: Iterable[int | None]) -> int | None:
+    return min((value for value in values if value is not None), default=None)
+
+
+def _most(values: Iterable[int | None]) -> int | None:
+    return max((value for value in values if value is not None), default=None)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -19,8 +19,10 @@ from raylog.core.errors import KafkaError
 from raylog.core.ids import ZERO_TOPIC_ID
 from raylog.mirror.config import FlowConfig
 from raylog.mirror.control_thread import ControlThread
-from raylog.mirror.flow_status import FlowStatus
+from raylog.mirror.flow_checks import check_mirror_maker, passing_flow
+from raylog.mirror.flow_status import FlowStatus, with_passed_on
 from raylog.mirror.offset_sync_writer import OffsetSyncWriter
+from raylog.mirror.origin_topic import OriginTopics
 from raylog.mirror.plan import Plan, plan_shards
 from raylog.mirror.progress import FlowId
 from raylog.mirror.progress_topic import fix_shards
@@ -59,11 +61,19 @@ class FlowWorker:
         settings: ShardSettings | None = None,
         share: tuple[int, int] = (0, 1),
         has_control: bool = True,
+        origins: OriginTopics | None = None,
+        origin: str | None = None,
     ) -> None:
-        """`share` (number, count) are the shards of one of so many workers. One of them has the control of the flow."""
+        """`share` (number, count) are the shards of one of so many workers. One of them has the control of the flow.
+
+        `origin`: copy the records of this third cluster, as another worker says, which has found out the `origins`.
+        """
         self._flow = flow
         self._settings = settings or ShardSettings(exactly_once=flow.exactly_once)
-        self._id = FlowId(flow.source.alias, flow.target.alias)
+        self._id = FlowId(flow.source.alias, flow.target.alias, origin)
+        self._origins = origins
+        self._passing: dict[str, tuple[FlowWorker, asyncio.Task[None]]] = {}
+        """By origin, those that pass on the records of third clusters."""
         self._share = share
         self._applied = asyncio.Event()
         self._syncs = OffsetSyncWriter(flow) if flow.emit_offset_syncs else None
@@ -96,7 +106,12 @@ class FlowWorker:
 
     async def _copy(self) -> None:
         flow = self._flow
-        async with AsyncAdminClient(flow.source.admin) as source, AsyncAdminClient(flow.target.admin) as target:
+        async with AsyncExitStack() as stack:
+            source = await stack.enter_async_context(AsyncAdminClient(flow.source.admin))
+            target = await stack.enter_async_context(AsyncAdminClient(flow.target.admin))
+            if flow.keeps_names and self._origins is None:
+                self._origins = await stack.enter_async_context(OriginTopics(flow, source, target))
+                self._origins.on_origin = self._changed.set
             syncing = None
             if self._syncs is not None:
                 syncing = asyncio.create_task(self._syncs.run(source if flow.offset_syncs_in_source else target))
@@ -112,7 +127,10 @@ class FlowWorker:
                     self._changed.clear()
             finally:
                 self._applied.set()
+                for worker, _ in self._passing.values():
+                    worker.stop()
                 await asyncio.gather(*(self._end(number) for number in list(self._running)))
+                await asyncio.gather(*(task for _, task in self._passing.values()))
                 if self._syncs is not None and syncing is not None:
                     self._syncs.stop()
                     await asyncio.wait([syncing], timeout=STOP_SECONDS)
@@ -130,6 +148,7 @@ class FlowWorker:
         self._applied.clear()
         self._changed.set()
         await self._applied.wait()
+        await asyncio.gather(*(worker.use_share(number, count) for worker, _ in self._passing.values()))
 
     def status(self) -> FlowStatus:
         partitions: list[PartitionStatus] = []
@@ -140,8 +159,11 @@ class FlowWorker:
                 errors.append(f"shard {number}: {running.error.message}")
         if self._syncs is not None and self._syncs.error is not None:
             errors.append(f"offset syncs: {self._syncs.error}")
+        if self._origins is not None and self._id.origin is None and self._origins.error is not None:
+            errors.append(f"producers: {self._origins.error}")
         control = () if self._control is None else self._control.status()
-        return FlowStatus(self._flow.name, tuple(sorted(self._running)), tuple(partitions), tuple(errors), control)
+        own = FlowStatus(self._flow.name, tuple(sorted(self._running)), tuple(partitions), tuple(errors), control)
+        return with_passed_on(own, [worker.status() for worker, _ in self._passing.values()])
 
     # --- topics
 
@@ -149,6 +171,8 @@ class FlowWorker:
         """Have each shard copy what it should. Returns the seconds until the next time; None: never."""
         self._errors = []
         try:
+            if self._origins is not None and self._id.origin is None:
+                await self._prepare(self._origins, source)
             plans = await self._plans(source, target)
         except KafkaError as error:
             self._errors.append(str(error))
@@ -163,6 +187,25 @@ class FlowWorker:
         if any(plan.blocked for plan in plans.values()) or self._errors:
             return BLOCKED_SECONDS if seconds is None else min(seconds, BLOCKED_SECONDS)
         return seconds
+
+    async def _prepare(self, origins: OriginTopics, source: AsyncAdminClient) -> None:
+        """Raises KafkaError if records could be copied in a circle."""
+        flow = self._flow
+        await origins.prepare()
+        check_mirror_maker(flow, [topic.name for topic in await source.list_topics()])
+        if not flow.by_origin:
+            return
+        await origins.refresh()
+        for origin in origins.origins.passed_on.keys() - self._passing.keys():
+            worker = FlowWorker(
+                passing_flow(flow),
+                settings=self._settings,
+                share=self._share,
+                has_control=False,
+                origins=origins,
+                origin=origin,
+            )
+            self._passing[origin] = worker, asyncio.create_task(worker.run())
 
     async def _plans(self, source: AsyncAdminClient, target: AsyncAdminClient) -> dict[int, Plan]:
         """Of the wanted shards. Raises KafkaError."""
@@ -206,7 +249,9 @@ class FlowWorker:
         jitter = partial(random.uniform, 0.8, 1.2)
         attempts = 0
         while not self._stopping:
-            worker = running.worker = ShardWorker(self._flow, self._settings, number, running.plan, target)
+            worker = running.worker = ShardWorker(
+                self._flow, self._settings, number, running.plan, target, self._origins, self._id
+            )
             if self._syncs is not None:
                 worker.on_copied = self._syncs.copied
             try:

@@ -32,6 +32,8 @@ class FlowId:
 
     source: str
     target: str
+    origin: str | None = None
+    """Of the records, if the flow passes on those of a third cluster: the id of that cluster."""
 
     def __str__(self) -> str:
         return f"{self.source}->{self.target}"
@@ -39,10 +41,13 @@ class FlowId:
     @property
     def progress_topic(self) -> str:
         """In the target. Its name ends as those of MirrorMaker's own topics do, so that no flow copies it."""
-        return f"raylog-mirror-progress.{self.source}.internal"
+        return f"raylog-mirror-progress.{self._of_source('.')}.internal"
 
     def transactional_id(self, shard: int) -> str:
-        return f"raylog-mirror-{self.source}-{self.target}-{shard}"
+        return f"raylog-mirror-{self._of_source('-')}-{self.target}-{shard}"
+
+    def _of_source(self, separator: str) -> str:
+        return self.source if self.origin is None else f"{self.source}{separator}{self.origin}"
 
 
 class Progress(NamedTuple):

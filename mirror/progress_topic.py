@@ -1,4 +1,4 @@
-"""(shell) Creates and reads the progress topic of a flow."""
+"""(shell) Creates the topics in which flows keep what they must not forget, and reads a flow's progress."""
 
 from __future__ import annotations
 
@@ -25,11 +25,18 @@ async def fix_shards(admin: AsyncAdminClient, flow: FlowId, *, tasks: int, repli
 
     Raises ConfigError for a topic that is not compacted; KafkaError.
     """
-    topic = flow.progress_topic
+    return await create_compacted(admin, flow.progress_topic, max(tasks, SHARDS_MIN), replication_factor)
+
+
+async def create_compacted(admin: AsyncAdminClient, topic: str, partitions: int, replication_factor: int) -> int:
+    """The partition count of a topic of the mirror, which is created if it is missing.
+
+    Raises ConfigError for a topic that is not compacted; KafkaError.
+    """
     count = await partition_count(admin, topic)
     if count is None:
         try:
-            await admin.create_topics([NewTopic(topic, max(tasks, SHARDS_MIN), replication_factor, configs=_CONFIGS)])
+            await admin.create_topics([NewTopic(topic, partitions, replication_factor, configs=_CONFIGS)])
         except AdminError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
@@ -43,7 +50,7 @@ async def fix_shards(admin: AsyncAdminClient, flow: FlowId, *, tasks: int, repli
     resource = ConfigResource(ConfigResourceType.TOPIC, topic)
     policy = (await admin.describe_configs([resource]))[resource]["cleanup.policy"].value
     if policy != "compact":
-        text = "must be compact, or the progress of the flow gets lost"
+        text = "must be compact, or what the flow has written there gets lost"
         raise ConfigError(f"{topic}: cleanup.policy={policy}: {text}")
     return count
 

@@ -16,9 +16,10 @@ from raylog.client.errors import AbortableError, FencedError
 from raylog.client.producer.async_producer import AsyncProducer, AsyncTableDelivery
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import ZERO_TOPIC_ID, TopicPartition
-from raylog.mirror.batches import OutgoingBatch, outgoing_batches
+from raylog.mirror.batches import OutgoingBatch, outgoing_batches, producer_ids
 from raylog.mirror.config import FlowConfig
 from raylog.mirror.copied import Copied, copied_runs
+from raylog.mirror.origin_topic import OriginTopics
 from raylog.mirror.plan import Plan
 from raylog.mirror.progress import FlowId, Progress, encode_progress
 from raylog.mirror.progress_topic import read_progress
@@ -46,9 +47,14 @@ class ShardWorker:
         shard: int,
         plan: Plan,
         target_admin: AsyncAdminClient,
+        origins: OriginTopics | None = None,
+        flow_id: FlowId | None = None,
     ) -> None:
+        """`origins`, if the names of copies do not tell their source."""
         self._flow = flow
-        self._id = FlowId(flow.source.alias, flow.target.alias)
+        self._id = flow_id or FlowId(flow.source.alias, flow.target.alias)
+        self._origins = origins
+        self._registering: set[asyncio.Task[None]] = set()
         self._settings = settings
         self._shard = Shard(shard, settings, partial(random.uniform, 0.8, 1.2))
         self._plan: Plan | None = plan
@@ -70,6 +76,8 @@ class ShardWorker:
         """
         number, flow, settings = self._shard.number, self._flow, self._settings
         self._producer = AsyncProducer(_producer_config(flow, settings, self._id, number))
+        if self._origins is not None:
+            self._producer.hold_producer_ids(partial(self._register, self._origins))
         try:
             if settings.exactly_once:
                 await _until_done(self._producer.init_transactions)
@@ -83,6 +91,8 @@ class ShardWorker:
         finally:
             self.is_open = False
             await self._producer.close(CLOSE_SECONDS)
+            for task in self._registering:
+                task.cancel()
 
     def stop(self) -> None:
         self._stopping = True
@@ -95,6 +105,17 @@ class ShardWorker:
 
     def status(self) -> list[PartitionStatus]:
         return self._shard.status(now())
+
+    def _register(self, origins: OriginTopics, producer_id: int) -> None:
+        """Let the producer use its id once others can tell whose records it writes."""
+
+        async def register() -> None:
+            await origins.register(producer_id, origins.origin_of(self._id.origin))
+            self._producer.admit_producer_id(producer_id)
+
+        task = asyncio.create_task(register())
+        self._registering.add(task)
+        task.add_done_callback(self._registering.discard)
 
     async def _step(self) -> None:
         shard = self._shard
@@ -147,10 +168,16 @@ class ShardWorker:
         shard, tp, start = self._shard, fetched.tp, fetched.position
         if not shard.fetched(tp, start, None if fetched.topic_id == ZERO_TOPIC_ID else fetched.topic_id):
             return
-        self._begin_transaction()
         target = shard.partitions[tp].target
-        batches = outgoing_batches(fetched.records, start=start, aborted=fetched.aborted, check_crcs=fetched.check_crcs)
         try:
+            batches = outgoing_batches(
+                fetched.records,
+                start=start,
+                aborted=fetched.aborted,
+                check_crcs=fetched.check_crcs,
+                is_wanted=await self._wanted(fetched),
+            )
+            self._begin_transaction()
             for batch in batches:
                 delivery = await self._producer.send_copied(target, batch.batch)
                 self._deliveries.setdefault(tp, []).append((batch, delivery))
@@ -165,6 +192,13 @@ class ShardWorker:
             lag = self._consumer.lag(tp)
             end = None if lag is None else fetched.next_offset + lag
             shard.passed(tp, fetched.next_offset, end, now())
+
+    async def _wanted(self, fetched: FetchedBatches) -> Callable[[int], bool]:
+        """Which producers' batches are to be copied. Raises KafkaError."""
+        if self._origins is None:
+            return lambda _: True
+        await self._origins.look_for(producer_ids(fetched.records))
+        return partial(self._origins.origins.copies, origin=self._id.origin)
 
     def _begin_transaction(self) -> None:
         if self._settings.exactly_once and not self._in_transaction:

@@ -315,6 +315,17 @@ class AsyncProducer:
         assert sent is not None
         return AsyncTableDelivery([sent], self._ends)
 
+    def hold_producer_ids(self, on_producer_id: Callable[[int], object]) -> None:
+        """Send nothing under a producer id before `admit_producer_id`, for which `on_producer_id` is called first.
+
+        With enable.idempotence only. Records that wait for it fail after delivery.timeout.ms.
+        """
+        self._core.sender.on_producer_id = on_producer_id
+
+    def admit_producer_id(self, producer_id: int) -> None:
+        self._core.sender.admit(producer_id)
+        self._poke()
+
     def metrics(self) -> dict[str, float]:
         """As `Producer.metrics`."""
         return self._core.metrics()

@@ -12,7 +12,7 @@ In a transaction the batch fails, and with it the transaction, whose abort renew
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import takewhile
 from typing import Any, Final
 from uuid import UUID
@@ -97,6 +97,10 @@ class Sender:
         self._producer_id: int = NO_PRODUCER_ID
         self._epoch = NO_PRODUCER_EPOCH
         self._asking_id = False
+        self.on_producer_id: Callable[[int], object] | None = None
+        """Called with each new producer id. Nothing is sent under it before `admit`."""
+        self._announced_id: int = NO_PRODUCER_ID
+        self._admitted_id: int = NO_PRODUCER_ID
         self._id_due_ms = 0
         self._id_attempts = 0
         self._turn = 0
@@ -124,6 +128,9 @@ class Sender:
             yield from queue.in_flight
             yield from queue.waiting
 
+    def admit(self, producer_id: int) -> None:
+        self._admitted_id = producer_id
+
     def abandon(self, error: KafkaError) -> None:
         """Fail everything that is not acknowledged, and send nothing more."""
         self.failure = self.failure or error
@@ -141,6 +148,11 @@ class Sender:
             return
         if self._settings.idempotent and self._producer_id == NO_PRODUCER_ID:
             self._ask_for_id(now)
+            return
+        if self.on_producer_id is not None and self._producer_id != self._admitted_id:
+            if self._producer_id != self._announced_id:
+                self._announced_id = self._producer_id
+                self.on_producer_id(self._producer_id)
             return
         by_node: dict[int, list[PartitionQueue]] = {}
         for queue in self._accumulator.active.values():

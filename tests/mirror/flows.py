@@ -15,6 +15,7 @@ from confluent_kafka import TopicPartition as Position
 from raylog.client.admin.admin_client import AdminClient
 from raylog.client.admin.topics import NewTopic
 from raylog.mirror.config import FlowConfig, mirror_config
+from raylog.mirror.flow_checks import check_built
 from raylog.mirror.flow_status import ControlStatus, FlowStatus
 from raylog.mirror.flow_worker import FlowWorker
 from raylog.mirror.shard import PartitionStatus, ShardSettings
@@ -42,6 +43,18 @@ def flow_between(
     entries |= {name.replace("_", "."): text for name, text in given.items()}
     (flow,) = mirror_config(entries).flows
     return flow
+
+
+def flows_among(clusters: dict[str, Target], *edges: str, **given: str) -> tuple[FlowConfig, ...]:
+    """The flows of one file, such as A->B."""
+    entries = {"clusters": ",".join(clusters)}
+    entries |= {f"{alias}.bootstrap.servers": each.plain for alias, each in clusters.items()}
+    entries |= {f"{edge}.enabled": "true" for edge in edges}
+    entries |= {"emit.heartbeats.enabled": "false", "refresh.topics.interval.seconds": "1"}
+    entries |= {f"{topic}replication.factor": "1" for topic in ("", "offset-syncs.topic.", "checkpoints.topic.")}
+    config = mirror_config(entries | {name.replace("_", "."): text for name, text in given.items()})
+    check_built(config.flows)
+    return config.flows
 
 
 class RunningFlow:

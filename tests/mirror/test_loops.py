@@ -1,14 +1,23 @@
-"""In a loop of flows with names that tell the source, each record arrives once in each other cluster."""
+"""In a loop of flows each record arrives once in each other cluster, whether names tell the source or producers do."""
 
 from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
 from raylog.client.admin.admin_client import AdminClient
-from raylog.mirror.config import mirror_config
+from raylog.mirror.config import FlowConfig, mirror_config
 from tests.client.served import Target
-from tests.mirror.flows import RunningFlow, create, ends, flow_between, running, seen
+from tests.mirror.conftest import CONFIG
+from tests.mirror.flows import RunningFlow, create, ends, flow_between, flows_among, running, seen
+from tests.support.cluster_thread import cluster_thread
+from tests.support.forms import by_form
+from tests.support.hang import HANG_SECONDS
 
 
 @pytest.mark.parametrize("ring", ["AB", "ABC", "ABCD"])
@@ -53,3 +62,162 @@ def test_two_active_clusters_have_the_records_of_both(east: Target, west: Target
         with AdminClient(bootstrap_servers=cluster.plain) as admin:
             assert {each.name for each in admin.list_topics() if topic in each.name} == {topic, copy}
         assert [record[1] for record in seen(cluster, copy)] == [value] * 20
+
+
+IDENTITY = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
+RENAMED = f"{__name__}:renamed"
+
+
+def renamed(source: str, topic: str) -> str:
+    """To itself, as a function of a program may do."""
+    return topic
+
+
+@pytest.fixture(scope="module")
+def north(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    with cluster_thread(CONFIG, tmp_path_factory.mktemp("north") / "data") as running:
+        yield Target(running.bootstrap_servers)
+
+
+def produce(cluster: Target, topic: str, name: str, numbers: range, **given: Any) -> None:
+    producer = Producer({"bootstrap.servers": cluster.plain, **given})
+    if "transactional.id" in given:
+        producer.init_transactions(20)
+        producer.begin_transaction()
+    for number in numbers:
+        producer.produce(topic, f"{name}-{number}".encode(), partition=0)
+    if "transactional.id" in given:
+        producer.commit_transaction(20)
+    assert producer.flush(60) == 0
+
+
+def produce_all_kinds(clusters: dict[str, Target], topic: str) -> list[bytes]:
+    for alias, cluster in clusters.items():
+        produce(cluster, topic, alias, range(10), **{"enable.idempotence": True})
+        produce(cluster, topic, alias, range(10, 20), **{"enable.idempotence": False, "acks": 1})
+        produce(cluster, topic, alias, range(20, 30), **{"transactional.id": f"{alias}-{topic}"})
+    return sorted(f"{alias}-{number}".encode() for alias in clusters for number in range(30))
+
+
+def wait_for(clusters: dict[str, Target], topic: str, values: list[bytes]) -> None:
+    """Until each cluster has these values, and then some time more in which one could come again."""
+    deadline = time.monotonic() + HANG_SECONDS
+    for cluster in clusters.values():
+        while not set(values) <= {record[1] for record in seen(cluster, topic)}:
+            assert time.monotonic() < deadline, sorted(set(values) - {record[1] for record in seen(cluster, topic)})
+            time.sleep(0.05)
+
+
+def in_order(cluster: Target, topic: str, alias: str) -> list[int]:
+    values = [record[1].decode() for record in seen(cluster, topic)]
+    return [int(value.partition("-")[2]) for value in values if value.startswith(alias)]
+
+
+@contextmanager
+def all_running(flows: Iterable[FlowConfig]) -> Iterator[list[RunningFlow]]:
+    with ExitStack() as stack:
+        yield [stack.enter_context(running(flow)) for flow in flows]
+
+
+def settle(runs: list[RunningFlow], topic: str) -> None:
+    """Each flow has read all that there is."""
+    for run in runs:
+        run.wait(lambda status: all(each.lag == 0 for each in status.partitions if each.topic == topic))
+
+
+@pytest.mark.parametrize(("mode", "policy"), [("disabled", RENAMED), ("enabled", IDENTITY)])
+def test_a_loop_of_two_with_equal_names_copies_each_record_once(
+    east: Target, west: Target, mode: str, policy: str
+) -> None:
+    clusters, topic = {"A": east, "B": west}, f"same-{east.new_topic()}"
+    for cluster in clusters.values():
+        create(cluster, topic)
+    values = produce_all_kinds(clusters, topic)
+    given = {"topics": topic, "exactly_once_source_support": mode, "replication_policy_class": policy}
+    with all_running(flows_among(clusters, "A->B", "B->A", **given)) as runs:
+        wait_for(clusters, topic, values)
+        settle(runs, topic)
+    with all_running(flows_among(clusters, "A->B", "B->A", **given)) as runs:  # with other producer ids
+        for alias, cluster in clusters.items():
+            produce(cluster, topic, alias, range(30, 40))
+        values = sorted([*values, *(f"{alias}-{number}".encode() for alias in "AB" for number in range(30, 40))])
+        wait_for(clusters, topic, values)
+        settle(runs, topic)
+    for cluster in clusters.values():
+        assert sorted(record[1] for record in seen(cluster, topic)) == values
+        for alias in clusters:
+            assert in_order(cluster, topic, alias) == list(range(40))
+
+
+def test_two_flows_of_different_files_do_not_copy_back_what_the_other_one_has_copied(
+    east: Target, west: Target
+) -> None:
+    clusters, topic = {"A": east, "B": west}, f"files-{east.new_topic()}"
+    for cluster in clusters.values():
+        create(cluster, topic)
+    values = produce_all_kinds(clusters, topic)
+    given = {"topics": topic, "replication_policy_class": IDENTITY}
+    flows = [
+        *flows_among(clusters, "A->B", exactly_once_source_support="enabled", **given),
+        *flows_among({"C": west, "D": east}, "C->D", **given),  # clusters are known by their ids
+    ]
+    with all_running(flows) as runs:
+        wait_for(clusters, topic, values)
+        settle(runs, topic)
+    for cluster in clusters.values():
+        assert sorted(record[1] for record in seen(cluster, topic)) == values
+
+
+@pytest.mark.parametrize("mode", ["enabled", "disabled"][: by_form(1, long=2)])
+def test_a_ring_of_three_with_equal_names_copies_each_record_once(
+    east: Target, west: Target, north: Target, mode: str
+) -> None:
+    clusters, topic = {"A": east, "B": west, "C": north}, f"ring-{east.new_topic()}"
+    for cluster in clusters.values():
+        create(cluster, topic)
+    values = produce_all_kinds(clusters, topic)
+    given = {"topics": topic, "exactly_once_source_support": mode, "replication_policy_class": IDENTITY}
+    with all_running(flows_among(clusters, "A->B", "B->C", "C->A", **given)) as runs:
+        wait_for(clusters, topic, values)
+        settle(runs, topic)
+        shown = [run.partition(topic) for run in runs]
+        assert [each.records for each in shown if each is not None] == [60, 60, 60]
+    for cluster in clusters.values():
+        assert sorted(record[1] for record in seen(cluster, topic)) == values
+        for alias in clusters:
+            assert in_order(cluster, topic, alias) == list(range(30))
+
+
+def test_a_worker_of_a_loop_that_is_replaced_in_a_transaction_copies_nothing_twice(east: Target, west: Target) -> None:
+    clusters, topic = {"A": east, "B": west}, f"replaced-{east.new_topic()}"
+    for cluster in clusters.values():
+        create(cluster, topic)
+    values = produce_all_kinds(clusters, topic)
+    given = {"topics": topic, "exactly_once_source_support": "enabled", "replication_policy_class": IDENTITY}
+    there, back = flows_among(clusters, "A->B", "B->A", **given)
+    with running(there, commit_interval_ms=2_000) as former, running(back) as other:
+        former.wait(lambda _: len(seen(west, topic, isolation="read_uncommitted")) == 60)
+        former.freeze()
+        with running(there) as latter:
+            wait_for(clusters, topic, values)
+            settle([latter, other], topic)
+            former.thaw()
+            former.wait(lambda status: status.errors)
+    for cluster in clusters.values():
+        assert sorted(record[1] for record in seen(cluster, topic)) == values
+
+
+def test_a_flow_does_not_copy_equal_names_where_mirror_maker_copies_back_or_to_its_own_source(
+    east: Target, west: Target
+) -> None:
+    topic = east.new_topic()
+    given = {"topics": topic, "replication_policy_class": IDENTITY}
+    create(east, "mm2-configs.M.internal")
+    (looped,) = flows_among({"A": east, "M": west}, "A->M", **given)
+    (selfsame,) = flows_among({"A": east, "B": east}, "A->B", **given)
+    with all_running([looped, selfsame]) as (one, other):
+        one.wait(lambda status: any("of a MirrorMaker that copies the other way" in error for error in status.errors))
+        other.wait(lambda status: any("are the same cluster" in error for error in status.errors))
+        with AdminClient(bootstrap_servers=east.plain) as admin:
+            admin.delete_topics(["mm2-configs.M.internal"])
+        one.wait(lambda status: not status.errors)
