@@ -17,7 +17,6 @@ from raylog.actors.earlier_versions import set_state
 from raylog.actors.former_process import wait_until_unlocked
 from raylog.actors.node_actor import NodeActor, NodeSpec, PeerDirectory, exit_after_violation, new_nonce
 from raylog.broker.broker import Broker
-from raylog.broker.listeners import plan_listeners, with_last_ports
 from raylog.broker.server import BrokerServer
 from raylog.config.log import log_dir_settings
 from raylog.config.network import socket_options
@@ -31,6 +30,7 @@ from raylog.metadata.node_roles import NodeRole, role_of
 from raylog.protocol.records.record_scan import kernel
 from raylog.quotas.usage import Throttled
 from raylog.transport.frame_session import FrameSession
+from raylog.transport.listeners import plan_listeners, with_last_ports
 from raylog.transport.server import NodeServer
 from raylog.transport.system_time import now
 

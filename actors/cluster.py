@@ -152,6 +152,17 @@ class Cluster:
         return str(ray.get_runtime_context().gcs_address)
 
     @property
+    def bootstrap_controllers(self) -> str:
+        """host:port of the controllers that run and have a listener for clients, for tools with --bootstrap-controller.
+
+        Empty if there are none, see `raylog.start`.
+        """
+        if self._stopped:
+            return ""
+        controllers = _query_all(current_handles(self.name, nodes_of(self.name))).controllers
+        return ",".join(each.address for each in controllers if each.address)
+
+    @property
     def console_url(self) -> str | None:
         """The address of the web console; None if the cluster was started without, or it does not answer."""
         handle = None if self._stopped else current_handles(self.name, [GATEWAY_NAME])[GATEWAY_NAME]
@@ -352,6 +363,7 @@ def start(
     group_coordinators: int | None = None,
     transaction_coordinators: int | None = None,
     port: int | None = None,
+    controller_port: int | None = None,
     secure: bool | None = None,
     users: Mapping[str, str] | None = None,
     console: bool | int = False,
@@ -396,6 +408,11 @@ def start(
     are used. `address` is the Ray cluster, as for `ray.init`; by default the Ray to which this process is connected,
     then RAY_ADDRESS, then a new local Ray.
 
+    `controller_port` gives controllers a listener for Kafka's tools with --bootstrap-controller: the first one on this
+    port, the others on those that follow, or all on free ports (0). So do listeners in `config` that
+    controller.listener.names contains. `Cluster.bootstrap_controllers` is where they are. Without both, clients cannot
+    reach controllers.
+
     Raises ConfigError for an invalid configuration, and if a cluster of this name is already running. If the start is
     interrupted, by Ctrl-C or through `interruption`, it raises KeyboardInterrupt, and nothing is left running.
     """
@@ -416,7 +433,12 @@ def start(
     given = GivenConfig(new.config or {}, port, of_single=new.broker_config or {})
     first_id = given.given_first_id()
     planned = plan_data_dir(data_dir, name=name, brokers=brokers, controllers=controllers, first_broker_id=first_id)
-    given = replace(given, first_broker_id=planned.first_broker_id, secure=planned.secure if secure is None else secure)
+    given = replace(
+        given,
+        first_broker_id=planned.first_broker_id,
+        secure=planned.secure if secure is None else secure,
+        controller_port=controller_port,
+    )
     if not planned.cluster_id:  # a cluster that exists may have brokers that were added while this host was away
         given.check_ids(planned.broker_ids)
     check_config(given, planned.broker_ids)

@@ -62,6 +62,7 @@ def make_actors(files: ClusterFiles, given: GivenConfig) -> tuple[dict[str, Any]
     )
     given.check_ids(files.broker_ids)
     given.check_addresses(files.broker_ids)
+    given.check_controller_addresses(len(files.controller_numbers))
     nodes = [
         *map(controller_name, files.controller_numbers),
         *map(node_name, (*files.broker_ids, *files.coordinator_ids)),

@@ -33,9 +33,9 @@ from raylog.actors.login import AdministratorLogin, create_users, prepare_login
 from raylog.actors.names import by_number, is_broker, is_controller, is_coordinator, node_id_of
 from raylog.actors.restart_order import restart_order
 from raylog.actors.waiting import wait_until_done
-from raylog.broker.listeners import plan_listeners
 from raylog.config.authorization import authorizer_settings
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
+from raylog.transport.listeners import plan_listeners
 
 if TYPE_CHECKING:
     from raylog.actors.node_actor import NodeSpec

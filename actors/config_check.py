@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from raylog.actors.given_config import GivenConfig
-from raylog.broker.authentication import check_authentication
-from raylog.broker.listeners import plan_listeners
 from raylog.config.authorization import authorizer_settings
 from raylog.config.table import broker_configs
 from raylog.core.config import Configs
 from raylog.core.errors import ConfigError
 from raylog.metadata.node_roles import is_coordinator
+from raylog.transport.authentication import check_authentication
+from raylog.transport.listeners import plan_controller_listeners, plan_listeners
 
 
 def check_config(given: GivenConfig, broker_ids: Collection[int]) -> None:
     """Raises ConfigError, which names the broker if it has a configuration of its own."""
     given.check_addresses(broker_ids)
+    if given.controller_port is not None:
+        check_authentication(broker_configs(given.of_controller()))
     for broker_id in (*broker_ids, *filter(is_coordinator, given.of_single)):
         try:
             of_node = given.of_coordinator if is_coordinator(broker_id) else given.of_broker
@@ -34,7 +36,7 @@ def _check_secure(configs: Configs) -> None:
     """Raises ConfigError for what a secure cluster must not have."""
     if authorizer_settings(configs) is None:
         raise ConfigError("authorizer.class.name: a secure cluster must have an authorizer")
-    for listener in plan_listeners(configs):
+    for listener in (*plan_listeners(configs), *plan_controller_listeners(configs)):
         if not listener.internal and not listener.security.by_tls:
             rule = f"{listener.name} has protocol {listener.security.value}; a secure cluster permits SASL_SSL and SSL"
             raise ConfigError(f"listeners: {rule}")

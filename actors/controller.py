@@ -21,7 +21,6 @@ from raylog.actors.node_actor import (
     exit_after_violation,
     new_nonce,
 )
-from raylog.broker.listeners import plan_listeners, with_last_ports
 from raylog.config.network import socket_options
 from raylog.controller.controller import Controller
 from raylog.controller.metrics import scrape
@@ -30,6 +29,7 @@ from raylog.logstore.disk import RealDisk
 from raylog.logstore.start_checks import check_machine
 from raylog.metadata.voters import FIRST_VOTER_ID, QuorumVoter
 from raylog.transport.endpoints import Endpoint
+from raylog.transport.listeners import with_last_ports
 from raylog.transport.server import NodeServer
 from raylog.transport.system_time import now
 
@@ -45,6 +45,8 @@ class ControllerStatus:
     """Whether it is the active controller."""
     metrics: str = ""
     """host:port of its metrics; empty if they are not shown."""
+    address: str = ""
+    """host:port of its first listener for clients; empty if there is none."""
 
     __setstate__ = set_state
 
@@ -65,13 +67,17 @@ class ControllerActor(NodeActor):
     async def status(self) -> ControllerStatus:
         controller = self._controller
         is_active = controller is not None and controller.is_active
-        return ControllerStatus(self._spec.node_id, os.getpid(), is_active, self.metrics_address)
+        address = ""
+        if controller is not None:
+            of_clients = controller.listener_reports.of_clients(controller.as_voter)
+            address = "".join(str(Endpoint(host, port)) for _, host, port in of_clients[:1])
+        return ControllerStatus(self._spec.node_id, os.getpid(), is_active, self.metrics_address, address)
 
     async def internal_endpoint(self) -> Endpoint:
         """The address for brokers, as soon as they can connect."""
         await asyncio.shield(self._starting)
         assert self._server is not None
-        return next(iter(self._server.bound.values()))
+        return self._server.bound[self._server.listeners[-1].name]
 
     async def voter(self) -> QuorumVoter:
         """Its key and its listeners in the quorum."""
@@ -85,7 +91,6 @@ class ControllerActor(NodeActor):
         path = files.controller_path(number)
         disk = RealDisk(check_machine(path))
         await wait_until_unlocked(disk, path)
-        planned = plan_listeners(configs, internal_host=self._spec.address)
         controller = Controller(
             self.identity(files),
             configs,
@@ -101,7 +106,7 @@ class ControllerActor(NodeActor):
         name = controller_name(number)
         server = NodeServer(
             controller,
-            with_last_ports([listener for listener in planned if listener.internal], files.last_ports(name)),
+            with_last_ports(self._spec.listeners(configs), files.last_ports(name)),
             options=socket_options(configs),
             resolve=PeerDirectory(self._spec.cluster).resolve,
             on_failure=exit_after_violation,

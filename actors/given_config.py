@@ -8,10 +8,15 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
+from raylog.actors.earlier_versions import set_state
 from raylog.config.authentication import LOCAL_PRINCIPAL_MAPPING
 from raylog.config.authorization import AUTHORIZER_CLASS_NAME, STANDARD_AUTHORIZER, SUPER_USERS
 from raylog.config.membership import NODE_ID
-from raylog.config.network import INTER_BROKER_LISTENER_NAME
+from raylog.config.network import (
+    CONTROLLER_LISTENER_NAMES,
+    INTER_BROKER_LISTENER_NAME,
+    LISTENER_SECURITY_PROTOCOL_MAP,
+)
 from raylog.config.table import hide_passwords
 from raylog.core.config import LISTENER_PREFIX
 from raylog.core.errors import ConfigError
@@ -22,6 +27,8 @@ from raylog.metadata.voters import FIRST_VOTER_ID
 LOOPBACK = "127.0.0.1"
 ADMINISTRATOR = "admin"
 """The user whom a secure cluster begins with."""
+CONTROLLER_LISTENER = "CONTROLLER"
+"""The name of the controllers' listener for clients, if a port says where it is."""
 PORT_MAX = 65535
 ID_KEYS = (NODE_ID.name, "broker.id")
 _PORT = re.compile(r":[0-9]+\s*(?=,|$)")
@@ -49,6 +56,11 @@ class GivenConfig:
     """What overrides `texts` for single brokers, by their ids."""
     secure: bool = False
     """Whether clients must log in over TLS by default, and the authorizer is on."""
+    controller_port: int | None = None
+    """Where the first controller listens for clients, the others on the ports that follow; 0: on any free ones. None:
+    on the listeners in `texts` that controller.listener.names contains."""
+
+    __setstate__ = set_state
 
     def of_broker(self, broker_id: int, address: str = LOOPBACK) -> dict[str, Any]:
         """Raises ConfigError."""
@@ -76,9 +88,14 @@ class GivenConfig:
         texts.pop("advertised.listeners", None)
         return {**texts, **self.of_single.get(node_id, {})}
 
-    def of_controller(self, address: str = LOOPBACK) -> dict[str, Any]:
-        """What is set for single brokers does not apply to controllers, nor do keys of listeners that others have."""
+    def of_controller(self, number: int = 0, address: str = LOOPBACK) -> dict[str, Any]:
+        """What is set for single brokers does not apply to controllers, nor do keys of listeners that others have.
+
+        Raises ConfigError.
+        """
         texts = {"listeners": f"PLAINTEXT://{address}:0", **self._common()}
+        if self.controller_port is not None:
+            texts |= self._own_listener(number, address)
         names = {entry.partition(":")[0].strip().lower() for entry in str(texts["listeners"]).split(",")}
         names.add(INTER_BROKER_LISTENER_NAME.default.lower())
 
@@ -87,6 +104,24 @@ class GivenConfig:
             return not key.startswith(LISTENER_PREFIX) or listener.lower() in names
 
         return {key: value for key, value in texts.items() if applies(key)}
+
+    def _own_listener(self, number: int, address: str) -> dict[str, str]:
+        """The configuration of a controller's listener for clients, which has the security of those of brokers."""
+        port = self.controller_port
+        assert port is not None
+        if CONTROLLER_LISTENER_NAMES.name in self.texts:
+            rule = "exclude each other: set only one of them"
+            raise ConfigError(f"controller_port and config[{CONTROLLER_LISTENER_NAMES.name!r}] {rule}")
+        if not 0 <= port <= PORT_MAX - number:
+            raise ConfigError(f"controller_port={port}: must be between 0 and {PORT_MAX - number}")
+        protocol = "SASL_SSL" if self.secure else "PLAINTEXT"
+        given = self.texts.get(LISTENER_SECURITY_PROTOCOL_MAP.name)
+        protocols = LISTENER_SECURITY_PROTOCOL_MAP.default if given is None else (str(given),)
+        return {
+            "listeners": f"{CONTROLLER_LISTENER}://{address}:{port + number if port else 0}",
+            CONTROLLER_LISTENER_NAMES.name: CONTROLLER_LISTENER,
+            LISTENER_SECURITY_PROTOCOL_MAP.name: ",".join((*protocols, f"{CONTROLLER_LISTENER}:{protocol}")),
+        }
 
     def given_first_id(self) -> int | None:
         """node.id, which is the id of the first broker; None if it is not set. Raises ConfigError."""
@@ -116,7 +151,7 @@ class GivenConfig:
     def check_addresses(self, broker_ids: Collection[int]) -> None:
         """Raises ConfigError if several of these brokers would have the same address."""
         for key in ("listeners", "advertised.listeners"):
-            text = str(self.texts.get(key, ""))
+            text = ",".join(self._entries(key, of_controllers=False))
             sharing = [broker_id for broker_id in broker_ids if key not in self.of_single.get(broker_id, {})]
             if len(sharing) > 1 and _FIXED_PORT.search(text):
                 rule = "several brokers cannot share a port; use port 0, the argument `port`, or `broker_config`"
@@ -129,6 +164,20 @@ class GivenConfig:
                 if other != broker_id:
                     rule = f"broker {other} advertises {address} too; clients could not tell them apart"
                     raise ConfigError(f"broker {broker_id}: advertised.listeners={text!r}: {rule}")
+
+    def check_controller_addresses(self, count: int) -> None:
+        """Raises ConfigError if several controllers would have the same address."""
+        text = ",".join(self._entries("listeners", of_controllers=True))
+        if count > 1 and _FIXED_PORT.search(text):
+            rule = "several controllers cannot share a port; use port 0 or the argument `controller_port`"
+            raise ConfigError(f"listeners={text!r}: {rule}")
+
+    def _entries(self, key: str, *, of_controllers: bool) -> list[str]:
+        """The listeners that controllers open, or those that brokers open."""
+        names = str(self.texts.get(CONTROLLER_LISTENER_NAMES.name, "")).upper().split(",")
+        own = {name.strip() for name in names}
+        entries = [entry.strip() for entry in str(self.texts.get(key, "")).split(",")]
+        return [each for each in entries if (each.partition(":")[0].upper() in own) is of_controllers]
 
     def without_passwords(self, in_use: Mapping[str, str] | None = None) -> tuple[GivenConfig, dict[str, str]]:
         """The same with a `StoredPassword` in place of each password, and the passwords by their places.

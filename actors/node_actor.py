@@ -20,7 +20,6 @@ from raylog.actors.log_file import LogTail, log_tail
 from raylog.actors.names import controller_name, namespace_of, node_name
 from raylog.actors.placement import check_host
 from raylog.actors.priority import raise_priority
-from raylog.broker.listeners import hosts_of, plan_listeners
 from raylog.config.delegation_tokens import DELEGATION_TOKEN_SECRET_KEY
 from raylog.config.log import LOG_DIR, LOG_DIRS
 from raylog.config.membership import BROKER_RACK
@@ -35,7 +34,8 @@ from raylog.metadata.node_roles import NodeRole, role_of
 from raylog.metadata.voters import FIRST_VOTER_ID, voter_named
 from raylog.security.cluster_secret import token_secret
 from raylog.security.tls import server_context
-from raylog.transport.endpoints import Endpoint
+from raylog.transport.endpoints import Endpoint, Listener
+from raylog.transport.listeners import hosts_of, plan_controller_listeners, plan_listeners
 from raylog.transport.node import NodeIdentity
 from raylog.transport.server import NodeServer
 from raylog.transport.turn_times import TurnTimes
@@ -78,13 +78,18 @@ class NodeSpec:
             own = {} if LOG_DIR.name in given else {LOG_DIRS.name: ",".join(files.log_paths(self.node_id))}
             texts = {BROKER_RACK.name: self.host, **own, **given}
         else:
-            texts = self.given.of_controller(self.address)
+            texts = self.given.of_controller(self.node_id - FIRST_VOTER_ID, self.address)
         texts = {**with_passwords(texts, files.passwords), "node.id": self.node_id}
         if self.given.secure:
             own_keys, several_machines = self.given.has_own_keys, self.address != LOOPBACK
             texts = {DELEGATION_TOKEN_SECRET_KEY.name: token_secret(files.secret), **texts}
             texts = with_certificates(texts, files.path, self.name, clients=not own_keys, nodes=several_machines)
         return broker_configs(texts)
+
+    def listeners(self, configs: Configs) -> list[Listener]:
+        """Those that the node opens, the one for other nodes last. Raises ConfigError."""
+        plan = plan_controller_listeners if self.role is NodeRole.CONTROLLER else plan_listeners
+        return plan(configs, internal_host=self.address)
 
 
 class NodeActor:
@@ -138,11 +143,10 @@ class NodeActor:
         """
         files = open_data_dir(spec.data_dir, name=spec.cluster)
         configs = spec.configs(files)
-        for listener in plan_listeners(configs):
-            opened = listener.internal or spec.role is not NodeRole.CONTROLLER
+        for listener in spec.listeners(configs):
             settings = tls_settings(configs.for_listener(listener.name))
             own_certificate = str(certificate_path(files.path, spec.name))  # which it gets when it starts
-            if opened and listener.security.by_tls and settings.keys.location != own_certificate:
+            if listener.security.by_tls and settings.keys.location != own_certificate:
                 server_context(settings)
 
     async def renew_certificate(self) -> bool:
@@ -150,7 +154,7 @@ class NodeActor:
         if not self._spec.given.secure:
             return False
         files = open_data_dir(self._spec.data_dir, name=self._spec.cluster)
-        hosts = hosts_of(plan_listeners(self._spec.configs(files), internal_host=self._spec.address))
+        hosts = hosts_of(self._spec.listeners(self._spec.configs(files)))
         ensure = partial(ensure_certificate, files, self._spec.name, hosts)
         return await asyncio.get_running_loop().run_in_executor(None, ensure)
 

@@ -15,10 +15,8 @@ from raylog.broker.handlers import (
     delete_groups,
     delete_records,
     delete_share_group_offsets,
-    describe_acls,
     describe_client_quotas,
     describe_cluster,
-    describe_configs,
     describe_delegation_token,
     describe_groups,
     describe_log_dirs,
@@ -56,6 +54,7 @@ from raylog.broker.handlers import (
     txn_offset_commit,
     write_txn_markers,
 )
+from raylog.metadata.handlers import describe_acls, describe_configs
 from raylog.protocol import registry
 from raylog.transport.exchange import Handler
 from raylog.transport.handlers import api_versions, sasl_authenticate, sasl_handshake

@@ -11,7 +11,6 @@ from uuid import UUID
 
 from raylog.broker.active_controller import ActiveController
 from raylog.broker.api_handlers import HANDLERS, TELEMETRY_HANDLERS
-from raylog.broker.authentication import ClientAuthentication
 from raylog.broker.client_telemetry import ClientTelemetry
 from raylog.broker.consumer_lag import ConsumerLag
 from raylog.broker.directory_assignments import DirectoryAssignments
@@ -90,13 +89,14 @@ from raylog.security.delegation_tokens import TokenKey
 from raylog.security.local_users import LocalUsers
 from raylog.security.password_cipher import PasswordCipher
 from raylog.security.principal import ANONYMOUS, Principal
-from raylog.security.security_protocol import SecurityProtocol
 from raylog.sharecoord.persister import Persister
 from raylog.sharecoord.shards import SHARE_STATE_TOPIC, ShareShards
 from raylog.sharecoord.states import UNINITIALIZED_START_OFFSET
 from raylog.transport.accepted_connection import AcceptedConnection
 from raylog.transport.advertised_features import AdvertisedFeatures
+from raylog.transport.authentication import ClientAuthentication
 from raylog.transport.endpoints import UNIX_PEER, Endpoint, Listener
+from raylog.transport.listeners import plan_listeners
 from raylog.transport.node import Node, NodeIdentity
 from raylog.transport.peer_link import PeerLink
 from raylog.transport.throttling import RequestQuotas
@@ -158,7 +158,8 @@ class Broker(Node):
         self.token_key = None if token_secret is None else TokenKey(token_secret)
         self._client_authentication = ClientAuthentication(
             configs,
-            image=lambda: self.image,
+            plan_listeners(configs),
+            credentials=lambda: self.image,
             new_nonce=new_nonce,
             cluster_secret=identity.cluster_secret,
             token_key=self.token_key,
@@ -416,21 +417,14 @@ class Broker(Node):
                 return NoSasl(principal)
         if listener.internal:
             return super().new_authenticator(listener, peer_host)
-        if listener.security.by_sasl:
-            return self._client_authentication.authenticator(listener, peer_host)
-        if listener.security.by_tls and not peer_host.startswith(UNIX_PEER):
-            return NoSasl(None)
-        if self._client_authentication.builds_principals(listener, peer_host):
-            return NoSasl(None)
-        return super().new_authenticator(listener, peer_host)
+        return self._client_authentication.new_authenticator(listener, peer_host)
 
     def connection_opened(self, listener: Listener, peer_host: str, now: Now) -> AcceptedConnection | None:
         connection = super().connection_opened(listener, peer_host, now)
         if (
             connection is not None
             and not connection.refused
-            and listener.security is SecurityProtocol.PLAINTEXT
-            and self._client_authentication.builds_principals(listener, peer_host)
+            and self._client_authentication.identifies(listener, peer_host)
         ):
             self.identify(connection, None)
         return connection
@@ -702,6 +696,10 @@ class Broker(Node):
         if partition is None or partition.log.offline_reason is not None:
             return self.partition(tp)
         return partition
+
+    @property
+    def configs_in_force(self) -> Configs:
+        return self.configs
 
     def topic_configs(self, topic: TopicImage) -> Configs:
         return topic_configs(topic.configs, self.configs)

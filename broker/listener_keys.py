@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from raylog.broker.authentication import check_listener
-from raylog.broker.listeners import plan_listeners
 from raylog.config.tls import TlsSettings, tls_settings
 from raylog.core.config import Configs
 from raylog.core.errors import ConfigError
 from raylog.security.tls import check_links, server_context, store_files
+from raylog.transport.authentication import check_listener
+from raylog.transport.listeners import plan_listeners
 
 
 def check_listener_keys(configs: Configs, names: Collection[str]) -> None:

@@ -47,6 +47,10 @@ class BrokerServices(Protocol):
     """The time of the current event."""
     authorization: Authorization
     configs: Configs
+
+    @property
+    def configs_in_force(self) -> Configs: ...
+
     settings: BrokerSettings
 
     lifecycle: BrokerLifecycle

@@ -69,6 +69,13 @@ def add_to(subparsers: Subparsers) -> None:
         help=f"port of the first broker, the others use those that follow; 0: any free ones (default: {DEFAULT_PORT})",
     )
     parser.add_argument(
+        "--controller-port",
+        type=whole_number(0),
+        metavar="P",
+        help="let the first controller listen on this port for Kafka's tools with --bootstrap-controller, the others on"
+        " those that follow; 0: on any free ones (default: they are for nodes only)",
+    )
+    parser.add_argument(
         "--data-dir",
         metavar="DIR",
         action="append",
@@ -132,6 +139,8 @@ def _live(options: argparse.Namespace, started: threading.Event, interruption: I
             )
         if cluster.client_config:
             print(_how_to_log_in(cluster), file=sys.stderr)
+        if controllers := cluster.bootstrap_controllers:
+            print(f"raylog: clients reach the controllers at {controllers}", file=sys.stderr)
         if options.console is not None:
             print(f"raylog: the console is at {cluster.console_url}", file=sys.stderr)
         print(f"raylog {cluster.name} is ready: {cluster.bootstrap_servers}", flush=True)
@@ -209,6 +218,7 @@ def _start(
         group_coordinators=options.group_coordinators,
         transaction_coordinators=options.transaction_coordinators,
         port=port,
+        controller_port=options.controller_port,
         secure=options.secure,
         users=read_properties(options.users_file),
         console=False if options.console is None else options.console or True,

@@ -11,14 +11,14 @@ With --json one object:
                   "uncleanable": {"prices-0": "00000000000000000000.log: at position 0: ..."},
                   "metrics": "127.0.0.1:9404"}],
      "coordinators": [{"id": 2000, "role": "group-coordinator", "host": "127.0.0.1", ... as of a broker}],
-     "controllers": [{"id": 1000, "pid": 4711, "active": true, "metrics": null}],
+     "controllers": [{"id": 1000, "pid": 4711, "active": true, "metrics": null, "address": "127.0.0.1:9093"}],
      "topics": {"flights": {"partitions": 6}}}
 
 A coordinator's role is group-coordinator or transaction-coordinator. The state of a broker or a coordinator is
 starting, running, restarting, or "disk failed": its log directories are offline, and it leads nothing. offline lists up
 to 100 log directories and partitions that cannot be used, with the reason, and uncleanable up to 100 partitions that
 cannot be compacted.
-metrics is the address of a node's metrics (raylog.metrics.address).
+metrics is the address of a node's metrics (raylog.metrics.address), address that of a controller for clients.
 The port of a broker that is not running is 0, as is the pid of one that is restarting. At a niceness above 0 a broker
 waits for the other processes of the machine. record_scan says what checks the records of producers: C, or the slower
 numba or Python where raylog was installed without a C compiler. throttled lists the clients that were over a quota
@@ -73,6 +73,7 @@ def describe(name: str, cluster: ClusterStatus) -> dict[str, Any]:
                 "pid": controller.pid,
                 "active": controller.active,
                 "metrics": controller.metrics or None,
+                "address": controller.address or None,
             }
             for controller in cluster.controllers
         ],

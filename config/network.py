@@ -45,6 +45,13 @@ INTER_BROKER_LISTENER_NAME: ConfigKey[str] = ConfigKey(
     " cluster spans several hosts.",
     lambda name: None if name.upper() == "INTERNAL" else "must be INTERNAL: replication is not served to clients",
 )
+CONTROLLER_LISTENER_NAMES: ConfigKey[tuple[str, ...]] = ConfigKey(
+    "controller.listener.names",
+    ConfigType.LIST,
+    (),
+    "Comma-separated list of those listeners in `listeners` that controllers open in place of brokers, for tools with"
+    " --bootstrap-controller. Nodes do not use them: they reach controllers by inter.broker.listener.name.",
+)
 SOCKET_SEND_BUFFER_BYTES: ConfigKey[int] = ConfigKey(
     "socket.send.buffer.bytes",
     ConfigType.INT,
@@ -128,6 +135,8 @@ class ListenerSettings:
     security_protocols: tuple[str, ...]
     inter_broker_name: str
     """In upper case, as all names of listeners."""
+    controller_names: frozenset[str]
+    """Of the listeners that controllers open in place of brokers."""
 
 
 def listener_settings(configs: Configs) -> ListenerSettings:
@@ -136,11 +145,12 @@ def listener_settings(configs: Configs) -> ListenerSettings:
         advertised=configs[ADVERTISED_LISTENERS],
         security_protocols=configs[LISTENER_SECURITY_PROTOCOL_MAP],
         inter_broker_name=configs[INTER_BROKER_LISTENER_NAME].upper(),
+        controller_names=frozenset(name.strip().upper() for name in configs[CONTROLLER_LISTENER_NAMES]),
     )
 
 
 def listener_names(configs: Configs) -> frozenset[str]:
-    """The names of all listeners that a broker opens, in upper case."""
+    """The names of all listeners that brokers or controllers open, in upper case."""
     settings = listener_settings(configs)
     configured = {entry.partition("://")[0].upper() for entry in settings.listeners}
     return frozenset({*configured, settings.inter_broker_name})

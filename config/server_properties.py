@@ -10,17 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from raylog.config.network import (
-    ADVERTISED_LISTENERS,
-    INTER_BROKER_LISTENER_NAME,
-    LISTENER_SECURITY_PROTOCOL_MAP,
-    LISTENERS,
-)
-from raylog.core.config import overriding_listener
+from raylog.config.network import INTER_BROKER_LISTENER_NAME
 from raylog.core.errors import ConfigError
 
 PROCESS_ROLES: Final = "process.roles"
-CONTROLLER_LISTENER_NAMES: Final = "controller.listener.names"
 
 _ONE_LOOP = "a broker has one event loop; more brokers use more cores"
 _NO_QUEUE = "requests wait in their connections, not in a queue"
@@ -60,7 +53,6 @@ IGNORED: Final[Mapping[str, str]] = {
     "metadata.max.idle.interval.ms": _OWN_METADATA_LOG,
     "initial.broker.registration.timeout.ms": "a start waits until the controllers are there",
     "server.max.startup.time.ms": "a start waits until the logs are recovered",
-    CONTROLLER_LISTENER_NAMES: _INTERNAL_LISTENER,
     INTER_BROKER_LISTENER_NAME.name: _INTERNAL_LISTENER,
     "security.inter.broker.protocol": _INTERNAL_LISTENER,
     "sasl.mechanism.inter.broker.protocol": _INTERNAL_LISTENER,
@@ -105,23 +97,17 @@ class ServerProperties:
 def of_kafka(entries: Mapping[str, str]) -> ServerProperties:
     """The configuration that a broker of raylog takes from a file of Kafka's.
 
-    The listeners of controllers are left out, as are their settings. Keys that neither Kafka has nor raylog remain, for
-    the check of the whole configuration. Raises ConfigError for the file of a controller that is no broker.
+    Keys that neither Kafka has nor raylog remain, for the check of the whole configuration. Raises ConfigError for the
+    file of a controller that is no broker.
     """
     if _names(entries.get(PROCESS_ROLES, "")) == ["CONTROLLER"]:
         message = f"{PROCESS_ROLES}=controller: is no broker; use the file of a broker, and --controllers"
         raise ConfigError(message)
-    controllers = set(_names(entries.get(CONTROLLER_LISTENER_NAMES, "")))
     config: dict[str, str] = {}
     notes: list[str] = []
     for name, value in entries.items():
-        if name in (LISTENERS.name, ADVERTISED_LISTENERS.name, LISTENER_SECURITY_PROTOCOL_MAP.name):
-            kept = [each.strip() for each in value.split(",") if _listener(each) not in controllers]
-            config[name] = ",".join(kept)
-        elif name == INTER_BROKER_LISTENER_NAME.name and value.strip().upper() == INTER_BROKER_LISTENER_NAME.default:
+        if name == INTER_BROKER_LISTENER_NAME.name and value.strip().upper() == INTER_BROKER_LISTENER_NAME.default:
             config[name] = value
-        elif overriding_listener(name).upper() in controllers:
-            notes.append(f"{name} is ignored: {_INTERNAL_LISTENER}")
         elif name in IGNORED:
             notes.append(f"{name} is ignored: {IGNORED[name]}")
         else:
@@ -131,8 +117,3 @@ def of_kafka(entries: Mapping[str, str]) -> ServerProperties:
 
 def _names(text: str) -> list[str]:
     return [each.strip().upper() for each in text.split(",") if each.strip()]
-
-
-def _listener(entry: str) -> str:
-    """The name in `NAME://host:port` or `NAME:PROTOCOL`."""
-    return entry.partition(":")[0].strip().upper()

@@ -12,13 +12,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
 from uuid import UUID
 
 from raylog.config.controller import controller_settings
-from raylog.config.network import connection_limits
+from raylog.config.network import connection_limits, listener_settings
+from raylog.config.topic import topic_configs
 from raylog.controller import brokers, delegation_tokens, features
 from raylog.controller.broker_sessions import BrokerPresence, BrokerSessions
 from raylog.controller.configs import unclean_election_rule
@@ -46,6 +46,8 @@ from raylog.controller.handlers import (
     update_raft_voter,
     vote,
 )
+from raylog.controller.handlers.from_clients import CLIENT_HANDLERS
+from raylog.controller.listener_reports import ListenerReports
 from raylog.controller.metadata_log import MetadataLog
 from raylog.controller.mutation_quotas import MutationQuotas
 from raylog.controller.observers import Observers
@@ -57,27 +59,34 @@ from raylog.controller.voter import Voter
 from raylog.core.clock import Now
 from raylog.core.config import Configs
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
-from raylog.core.ids import BrokerId, LeaderEpoch, Offset
+from raylog.core.ids import NO_DIRECTORY_ID, BrokerId, LeaderEpoch, Offset
 from raylog.core.outcome import Outcome
 from raylog.logstore.disk import Disk
+from raylog.metadata.effective_configs import effective_configs
 from raylog.metadata.features import advertised_features
-from raylog.metadata.image import MetadataImage
+from raylog.metadata.image import MetadataImage, TopicImage
 from raylog.metadata.node_roles import is_coordinator
 from raylog.metadata.records import ControllerElected, MetadataRecord
 from raylog.metadata.topic_names import METADATA_PARTITION
 from raylog.metadata.voters import QuorumVoter, VoterSet, voter_ids
 from raylog.protocol import registry
+from raylog.quotas.client_quotas import Limit
 from raylog.quotas.rate import Sampling
 from raylog.security import authorizer
+from raylog.security.authenticator import Authenticator
 from raylog.security.authorization import Authorization
 from raylog.security.decision_log import PERIOD_MS as DECISION_LOG_PERIOD_MS
+from raylog.security.delegation_tokens import TokenKey
 from raylog.security.password_cipher import PasswordCipher
+from raylog.security.principal import Principal
 from raylog.transport.accepted_connection import AcceptedConnection
 from raylog.transport.advertised_features import AdvertisedFeatures
+from raylog.transport.authentication import ClientAuthentication
 from raylog.transport.commits import CommitPoint, CommitSource
-from raylog.transport.endpoints import Endpoint
+from raylog.transport.endpoints import Endpoint, Listener
 from raylog.transport.exchange import Handler
 from raylog.transport.handlers import api_versions, sasl_authenticate, sasl_handshake
+from raylog.transport.listeners import plan_controller_listeners
 from raylog.transport.node import Job, Node, NodeIdentity
 
 Response = TypeVar("Response")
@@ -122,10 +131,12 @@ WITHOUT_COMMIT: Final = frozenset(
 
 
 class Controller(Node):
-    """One incarnation: opens its log directory and serves until `close`. All its listeners are internal."""
+    """One incarnation: opens its log directory and serves until `close`."""
 
     handlers = HANDLERS
+    """On the listener for other nodes."""
     commit_ms_max = None
+    keeps_idle_links = True
 
     def __init__(
         self,
@@ -147,8 +158,7 @@ class Controller(Node):
         join is given none. `known` are controllers that may know the leader (controller.quorum.bootstrap.servers).
         `may_be_new` lets it create the metadata log if there is none; for a voter that had one this would lose data.
         """
-        limits = replace(connection_limits(configs), idle_ms=-1)
-        super().__init__(identity, limits, new_nonce=new_nonce, now=now)
+        super().__init__(identity, connection_limits(configs), new_nonce=new_nonce, now=now)
         self.authorization = Authorization(authorizer.configured(configs, lambda: self.image.acls.index))
         if self.authorization.authorizer is not None:
             decisions = self.authorization.decisions
@@ -167,8 +177,21 @@ class Controller(Node):
         """Leaders that were elected outside of the ISR since the start."""
         self._returns = LeadershipReturns()
         self.observers = Observers()
+        token_secret = self.settings.delegation_tokens.secret_key
+        self._client_authentication = ClientAuthentication(
+            configs,
+            plan_controller_listeners(configs),
+            credentials=lambda: self.image,
+            new_nonce=new_nonce,
+            cluster_secret=identity.cluster_secret,
+            token_key=None if token_secret is None else TokenKey(token_secret),
+            clock=lambda: self.now,
+            add_job=self.add_job,
+        )
+        self.watch_deadline(self._client_authentication.token_keys.next_deadline_ms)
         self.endpoints: dict[str, Endpoint] = {}
-        """Where brokers reach this controller, by listener name; filled by `start`."""
+        """Where nodes and clients reach this controller, by listener name; filled by `start`."""
+        self.listener_reports = ListenerReports(listener_settings(configs).inter_broker_name)
         self.metadata_log = MetadataLog.open(
             disk,
             log_path,
@@ -242,6 +265,17 @@ class Controller(Node):
         """This controller as a voter, with its listeners."""
         endpoints = tuple((name, each.host, each.port) for name, each in self.endpoints.items())
         return QuorumVoter(self.identity.node_id, self.directory_id, endpoints)
+
+    def voters_with_listeners(self) -> list[QuorumVoter]:
+        """The voters, with their listeners as far as they are known here."""
+        return self.listener_reports.completed(self.quorum, self.as_voter)
+
+    @property
+    def configs_in_force(self) -> Configs:
+        return effective_configs(self.image, self.configs, self.identity.node_id)
+
+    def topic_configs(self, topic: TopicImage) -> Configs:
+        return topic_configs(topic.configs, self.configs_in_force)
 
     def decide(self, outcome: Outcome[Response, MetadataRecord], now: Now) -> Response:
         """Append and replay. The response may be sent as usual: sending waits until its records are committed.
@@ -350,6 +384,36 @@ class Controller(Node):
             self.commits.committed(METADATA_PARTITION, self.high_watermark)
         return len(self.commits) < before
 
+    # --- clients
+
+    def handlers_on(self, listener: Listener) -> Mapping[int, Handler]:
+        return self.handlers if listener.internal else CLIENT_HANDLERS
+
+    def connection_limit(self, address: str) -> Limit | None:
+        return self.image.client_quotas.ip_limit(address)
+
+    def new_authenticator(self, listener: Listener, peer_host: str) -> Authenticator:
+        if listener.internal:
+            return super().new_authenticator(listener, peer_host)
+        return self._client_authentication.new_authenticator(listener, peer_host)
+
+    def connection_opened(self, listener: Listener, peer_host: str, now: Now) -> AcceptedConnection | None:
+        connection = super().connection_opened(listener, peer_host, now)
+        if (
+            connection is not None
+            and not connection.refused
+            and self._client_authentication.identifies(listener, peer_host)
+        ):
+            self.identify(connection, None)
+        return connection
+
+    def principal_without_sasl(
+        self, connection: AcceptedConnection, certificate: bytes | None
+    ) -> Principal | Callable[[], Principal]:
+        return self._client_authentication.principal_without_sasl(
+            connection.listener, connection.peer_host, certificate
+        )
+
     # --- broker sessions
 
     def connection_closed(self, connection: AcceptedConnection, now: Now) -> None:
@@ -362,6 +426,7 @@ class Controller(Node):
         if offline_reason is not None:
             raise InvariantViolation(f"the metadata log is offline: {offline_reason}")
         self.voter.tick(now)
+        self._client_authentication.token_keys.tick(now)
         self._fence(self.sessions.expire(now_ms=now.monotonic_ms), now)
         super().tick(now)
 
@@ -393,17 +458,22 @@ class Controller(Node):
         self._report_listeners(now)
 
     def _report_listeners(self, now: Now) -> None:
-        """Have the listeners of this voter recorded if they have changed, as they may with each start. If it fails it
-        is tried again at the next check."""
+        """Have the listeners of this voter recorded if they have changed, as they may with each start, or reported to
+        the leader while `kraft.version` is 0. If it fails it is tried again at the next check."""
         own = self.as_voter
         known = self.quorum.voters.get(own.voter_id)
-        if known is None or not own.endpoints or known.directory_id != own.directory_id or known == own:
+        if known is None or not own.endpoints:
             return
-        if self.is_active:
+        if known.directory_id == NO_DIRECTORY_ID:
+            if self.listener_reports.is_due(self.quorum, own):
+                self.voter.report(own, partial(self.listener_reports.answered, self.quorum, own), now)
+        elif known.directory_id != own.directory_id or known == own:
+            return
+        elif self.is_active:
             with suppress(KafkaError):
                 self.decide(update_voter(self.image, self.quorum, own), now)
         else:
-            self.voter.report(own, now)
+            self.voter.report(own, lambda _: None, now)
 
     def _place_coordinators(self, now: Now) -> None:
         """Also let coordinators lead that may. If the disk fails it is tried again at the next check."""

@@ -83,6 +83,15 @@ def update_voter(image: MetadataImage, quorum: Quorum, voter: QuorumVoter) -> Ou
     return Outcome(None, [VotersChanged(quorum.voters.with_voter(voter))])
 
 
+def check_report(quorum: Quorum, voter: QuorumVoter) -> None:
+    """Check the listeners that a voter reports while `kraft.version` is 0. Raises KafkaError: INVALID_REQUEST,
+    VOTER_NOT_FOUND."""
+    _check(voter)
+    if voter.voter_id not in quorum.voters:
+        message = f"Voter {voter.voter_id} is not in the set of voters {quorum.voters}."
+        raise KafkaError(ErrorCode.VOTER_NOT_FOUND, message)
+
+
 def raise_kraft_version(quorum: Quorum, own: QuorumVoter) -> Outcome[None, ControlRecord]:
     """Set `kraft.version` to 1: from now on the log holds the voters, with the directory ids of their last fetches.
 

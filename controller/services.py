@@ -10,6 +10,7 @@ from raylog.config.controller import ControllerSettings
 from raylog.controller.broker_sessions import BrokerPresence, BrokerSessions
 from raylog.controller.delegation_tokens import DelegationTokens
 from raylog.controller.elections import TopicRule
+from raylog.controller.listener_reports import ListenerReports
 from raylog.controller.metadata_log import MetadataLog
 from raylog.controller.mutation_quotas import MutationQuotas
 from raylog.controller.observers import Observers
@@ -19,7 +20,7 @@ from raylog.core.clock import Now
 from raylog.core.config import Configs
 from raylog.core.ids import LeaderEpoch, Offset
 from raylog.core.outcome import Outcome
-from raylog.metadata.image import MetadataImage
+from raylog.metadata.image import MetadataImage, TopicImage
 from raylog.metadata.records import MetadataRecord
 from raylog.metadata.voters import QuorumVoter
 from raylog.security.authorization import Authorization
@@ -70,6 +71,15 @@ class ControllerServices(Protocol):
 
     @property
     def as_voter(self) -> QuorumVoter: ...
+
+    listener_reports: ListenerReports
+
+    def voters_with_listeners(self) -> list[QuorumVoter]: ...
+
+    @property
+    def configs_in_force(self) -> Configs: ...
+
+    def topic_configs(self, topic: TopicImage) -> Configs: ...
 
     @property
     def allows_unclean(self) -> TopicRule: ...

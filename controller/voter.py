@@ -47,7 +47,13 @@ from raylog.protocol.fetch import (
 from raylog.protocol.messages import begin_quorum_epoch, vote
 from raylog.protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
 from raylog.protocol.messages.fetch_snapshot import FetchSnapshotResponse
-from raylog.protocol.messages.update_raft_voter import KRaftVersionFeature, Listener, UpdateRaftVoterRequest
+from raylog.protocol.messages.update_raft_voter import (
+    CurrentLeader,
+    KRaftVersionFeature,
+    Listener,
+    UpdateRaftVoterRequest,
+    UpdateRaftVoterResponse,
+)
 from raylog.protocol.messages.vote import VoteRequest, VoteResponse
 from raylog.transport.node import Job, Node
 
@@ -244,8 +250,11 @@ class Voter:
             [answer] = topic.partitions
             self.step(EpochSeen(LeaderEpoch(answer.leader_epoch), BrokerId(answer.leader_id)), now)
 
-    def report(self, own: QuorumVoter, now: Now) -> None:
-        """Report the listeners of this voter to the leader, if it is known and there is not a report on the way."""
+    def report(self, own: QuorumVoter, recorded: Callable[[CurrentLeader], None], now: Now) -> None:
+        """Report the listeners of this voter to the leader, if it is known and there is not a report on the way.
+
+        `recorded` is called when the leader has them.
+        """
         leader_id = self.quorum.leader_id
         if self._reporting or leader_id in (NO_BROKER_ID, own.voter_id):
             return
@@ -253,6 +262,11 @@ class Voter:
 
         def ended(_: object, now: Now) -> None:
             self._reporting = False
+
+        def answered(response: UpdateRaftVoterResponse, now: Now) -> None:
+            self._reporting = False
+            if response.error_code == ErrorCode.NONE:
+                recorded(response.current_leader)
 
         lowest, highest = KRAFT_VERSIONS
         request = UpdateRaftVoterRequest(
@@ -263,7 +277,7 @@ class Voter:
             listeners=tuple(Listener(name=name, host=host, port=port) for name, host, port in own.endpoints),
             k_raft_version_feature=KRaftVersionFeature(min_supported_version=lowest, max_supported_version=highest),
         )
-        self._links.to(leader_id).request(request, ended, ended, now=now, timeout_ms=self._request_ms)
+        self._links.to(leader_id).request(request, answered, ended, now=now, timeout_ms=self._request_ms)
 
     # --- following
 

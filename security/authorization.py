@@ -5,13 +5,16 @@ Without an authorizer every operation is permitted.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from raylog.core.errors import KafkaError
-from raylog.security.acl import OPERATIONS, Operation, Resource, ResourceType
+from raylog.security.acl import CLUSTER, OPERATIONS, Operation, Resource, ResourceType
 from raylog.security.authorizer import REFUSALS, Authorizer
 from raylog.security.decision_log import DecisionLog
 from raylog.security.principal import Client
+
+NOT_ASKED: Final = -(1 << 31)
+"""Kafka's value for authorized operations that were not requested."""
 
 
 class Requester(Protocol):
@@ -64,6 +67,11 @@ class Authorization:
         """Raises KafkaError, TOPIC_AUTHORIZATION_FAILED and the like, where the client has no permission."""
         if not self.may(request, operation, resource):
             raise KafkaError(REFUSALS[resource.type])
+
+    def cluster_operations(self, request: Requester) -> int:
+        """The authorized operations on the cluster as a bit field; 0 without DESCRIBE on the cluster."""
+        may_describe = self.may(request, Operation.DESCRIBE, CLUSTER, logs_denial=False)
+        return self.operations(request, CLUSTER) if may_describe else 0
 
     def operations(self, request: Requester, resource: Resource) -> int:
         """All operations that the client is permitted on the resource, as bits (KIP-430)."""

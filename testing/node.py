@@ -19,7 +19,6 @@ import uvloop
 
 from raylog.actors.data_dir import open_data_dir
 from raylog.broker.broker import Broker
-from raylog.broker.listeners import plan_listeners
 from raylog.broker.server import BrokerServer
 from raylog.config.log import log_dir_settings
 from raylog.config.network import socket_options
@@ -32,6 +31,7 @@ from raylog.logstore.disk import RealDisk
 from raylog.logstore.recovery_threads import run_in_threads
 from raylog.metadata.voters import FIRST_VOTER_ID
 from raylog.transport.endpoints import Endpoint
+from raylog.transport.listeners import plan_controller_listeners, plan_listeners
 from raylog.transport.node import NodeIdentity
 from raylog.transport.server import NodeServer
 from raylog.transport.system_time import now
@@ -50,7 +50,8 @@ def main() -> None:
 async def _run(spec: dict[str, Any]) -> None:
     """`spec` has `name`, `data_dir`, `node_id`, `config`, and for a broker `controller_port`."""
     server = await _serve(spec)
-    print(next(iter(server.bound.values())).port, flush=True)  # noqa: T201  the parent reads it
+    is_controller = spec["node_id"] >= FIRST_VOTER_ID  # whose last listener is for nodes
+    print(list(server.bound.values())[-1 if is_controller else 0].port, flush=True)  # noqa: T201  the parent reads it
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
     await server.stop()
 
@@ -59,7 +60,7 @@ async def _serve(spec: dict[str, Any]) -> NodeServer:
     files = open_data_dir(spec["data_dir"], name=spec["name"])
     configs = broker_configs({**spec["config"], "node.id": spec["node_id"]})
     identity = NodeIdentity(BrokerId(spec["node_id"]), files.cluster_id, uuid4(), files.secret)
-    listeners, options = plan_listeners(configs), socket_options(configs)
+    options = socket_options(configs)
 
     async def resolve(_: str) -> Endpoint:
         return Endpoint("127.0.0.1", spec["controller_port"])
@@ -79,7 +80,10 @@ async def _serve(spec: dict[str, Any]) -> NodeServer:
             new_nonce=secrets.token_bytes,
             now=now(),
         )
-        server = NodeServer(controller, listeners[-1:], options=options, resolve=resolve, on_failure=fail)
+        listeners = plan_controller_listeners(configs)
+        server = NodeServer(
+            controller, listeners, options=options, resolve=resolve, on_failure=fail, configs=lambda: configs
+        )
     else:
         broker = Broker(
             identity,
@@ -92,7 +96,7 @@ async def _serve(spec: dict[str, Any]) -> NodeServer:
             run_all=partial(run_in_threads, log_dir_settings(configs).recovery_threads),
             cleaning=CleanerProcesses(),
         )
-        server = BrokerServer(broker, listeners, options=options, resolve=resolve, on_failure=fail)
+        server = BrokerServer(broker, plan_listeners(configs), options=options, resolve=resolve, on_failure=fail)
     await server.start()
     return server
 

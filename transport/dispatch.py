@@ -43,7 +43,7 @@ def _serve(node: Server, connection: AcceptedConnection, request_frame: memoryvi
         connection.put_back()
         return
     spec = api_for(key)
-    handler = node.handlers.get(key)
+    handler = node.handlers_on(connection.listener).get(key)
     if spec is None or handler is None or (spec.internal and not connection.listener.internal):
         raise ProtocolViolation(f"API key {key} is unknown, or not supported on this listener")
     if not connection.authenticated and key not in BEFORE_AUTHENTICATION:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from raylog.transport.advertised_features import AdvertisedFeatures
     from raylog.transport.commits import CommitPoint, CommitQueues, CommitSource
     from raylog.transport.delayed import DelayedOperation, DelayedOperations
+    from raylog.transport.endpoints import Listener
     from raylog.transport.throttling import RequestQuotas
 
 COMMIT_MS_MAX: Final = 5000
@@ -343,10 +344,11 @@ Handler = Callable[[Any, Exchange, Any], Any]
 class Server(Owner, Protocol):
     """Serves the requests of its connections."""
 
-    handlers: Mapping[int, Handler]
-    """By API key; other APIs are not supported."""
     failed_authentication_delay_ms: int
     """How long a failed authentication waits for its response."""
+
+    def handlers_on(self, listener: Listener) -> Mapping[int, Handler]:
+        """What is served on this listener, by API key; other APIs are not supported there."""
 
     def commit_sources(self, api_key: int) -> Sequence[CommitSource]:
         """The logs that every response of this API depends on."""

@@ -176,6 +176,8 @@ class Node:
     handlers: Mapping[int, Handler] = {}
     """By API key; other APIs are not supported."""
     commit_ms_max: int | None = COMMIT_MS_MAX
+    keeps_idle_links = False
+    """Whether connections of other nodes stay open however long they are idle."""
 
     def __init__(
         self, identity: NodeIdentity, limits: ConnectionLimits, *, new_nonce: Callable[[int], bytes], now: Now
@@ -243,6 +245,10 @@ class Node:
     def accepting(self) -> bool:
         """Whether the listeners should be open. Once open, they stay open."""
         return True
+
+    def handlers_on(self, listener: Listener) -> Mapping[int, Handler]:
+        """What is served on this listener, by API key."""
+        return self.handlers
 
     def commit_sources(self, api_key: int) -> Sequence[CommitSource]:
         """The logs that every response of this API depends on."""
@@ -691,6 +697,6 @@ class Node:
         for connection in self._connections:
             if now.monotonic_ms - connection.last_active_ms < self._limits.idle_ms:
                 return
-            if not connection.in_work:
+            if not connection.in_work and not (self.keeps_idle_links and connection.listener.internal):
                 connection.close("idle for longer than connections.max.idle.ms")
                 self._touched[connection] = None

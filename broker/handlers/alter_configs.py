@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from raylog.broker.handlers.alter_loggers import alter_loggers, concerns_loggers
 from raylog.broker.handlers.forwarded import envelope_of, forward
 from raylog.broker.listener_keys import check_listener_keys
 from raylog.config.table import BROKER_CONFIG
 from raylog.core.config import Configs, overriding_listener, shown
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
+from raylog.metadata.handlers.alter_loggers import alter_loggers, concerns_loggers
 from raylog.protocol.error_responses import error_response
 from raylog.protocol.messages.alter_configs import AlterConfigsRequest
 from raylog.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest

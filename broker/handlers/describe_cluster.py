@@ -8,28 +8,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raylog.broker.handlers.metadata import NOT_ASKED, cluster_operations
-from raylog.core.errors import ErrorCode
+from raylog.core.errors import KafkaError
+from raylog.metadata.endpoint_types import EndpointType, check_endpoint_type
 from raylog.metadata.node_roles import is_coordinator
 from raylog.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
+from raylog.security.authorization import NOT_ASKED
 
 if TYPE_CHECKING:
     from raylog.broker.services import BrokerServices
     from raylog.transport.exchange import Exchange
 
-BROKERS = 1
-
 
 def handle(broker: BrokerServices, exchange: Exchange, request: DescribeClusterRequest) -> DescribeClusterResponse:
-    if request.endpoint_type != BROKERS and exchange.api_version >= 1:
-        return DescribeClusterResponse(
-            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
-            error_message="This is a broker endpoint; only endpoint type 1 (brokers) is supported.",
-        )
+    try:
+        check_endpoint_type(request.endpoint_type, EndpointType.BROKER, api_version=exchange.api_version)
+    except KafkaError as error:
+        return DescribeClusterResponse(error_code=error.code, error_message=error.message)
     return DescribeClusterResponse(
         cluster_id=broker.identity.cluster_id,
         controller_id=broker.controller_on(exchange.connection.listener.name),
@@ -43,6 +41,8 @@ def handle(broker: BrokerServices, exchange: Exchange, request: DescribeClusterR
             if not is_coordinator(broker_id)
         ),
         cluster_authorized_operations=(
-            cluster_operations(broker, exchange) if request.include_cluster_authorized_operations else NOT_ASKED
+            broker.authorization.cluster_operations(exchange)
+            if request.include_cluster_authorized_operations
+            else NOT_ASKED
         ),
     )

@@ -28,6 +28,7 @@ from raylog.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from raylog.security.acl import CLUSTER, Operation, Resource
+from raylog.security.authorization import NOT_ASKED
 
 if TYPE_CHECKING:
     from raylog.broker.services import BrokerServices
@@ -40,8 +41,6 @@ LEADERS_CHANGED = "leaders changed"
 """Key of requests that wait for new leaders."""
 LOST_PEER_MS = 100
 """How long Metadata waits for a new leader after the connection to the old one broke; then it returns that."""
-NOT_ASKED = -(1 << 31)
-"""Kafka's value for authorized operations that were not requested."""
 STEP_ENTRIES: Final = 500
 """How many topics and partitions are described before others are served: 5 ms."""
 
@@ -175,7 +174,9 @@ def _response(
         cluster_id=broker.identity.cluster_id,
         controller_id=broker.controller_on(exchange.connection.listener.name),
         topics=cast(Any, topics),
-        cluster_authorized_operations=cluster_operations(broker, exchange) if asked_for_cluster else NOT_ASKED,
+        cluster_authorized_operations=broker.authorization.cluster_operations(exchange)
+        if asked_for_cluster
+        else NOT_ASKED,
     )
 
 
@@ -202,15 +203,6 @@ def _find(
     except KafkaError as error:
         error_code = error.code
     return MetadataResponseTopic(error_code=error_code, name=name, topic_id=ZERO_TOPIC_ID)
-
-
-def cluster_operations(broker: BrokerServices, exchange: Exchange) -> int:
-    """The client's authorized operations on the cluster as a bit field; 0 without DESCRIBE on the cluster."""
-    return (
-        broker.authorization.operations(exchange, CLUSTER)
-        if broker.authorization.may(exchange, Operation.DESCRIBE, CLUSTER, logs_denial=False)
-        else 0
-    )
 
 
 def _describe(

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from raylog.controller.services import ControllerServices
     from raylog.transport.exchange import Exchange
 
-_BROKER_ID = re.compile(r"[0-9]{1,10}")
+BROKER_ID = re.compile(r"[0-9]{1,10}")
 
 
 def handle(controller: ControllerServices, exchange: Exchange, request: AlterConfigsRequest) -> AlterConfigsResponse:
@@ -86,7 +86,7 @@ def _decide(
         return configs.alter_client_metrics(image, resource_name, changes, replace=replace)
     if resource_type != BROKER:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Resource type {resource_type} is not supported.")
-    if resource_name and not _BROKER_ID.fullmatch(resource_name):
+    if resource_name and not BROKER_ID.fullmatch(resource_name):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{shown(resource_name)} is not a broker id.")
     broker_id = BrokerId(int(resource_name)) if resource_name else ALL_BROKERS
     return configs.alter_broker_configs(

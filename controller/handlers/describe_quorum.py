@@ -5,7 +5,7 @@ v1 time of the last fetch and of last being caught up (KIP-836); v2 directory id
 
 The log end offset of voters and brokers is the offset of their last fetch. Directory ids of controllers are those of
 their last fetches; those of brokers are zero. Listeners are given for the voters in the metadata log, and while
-`kraft.version` is 0 for the leader only.
+`kraft.version` is 0 for the leader and those that have reported them.
 """
 
 from __future__ import annotations
@@ -46,8 +46,7 @@ def handle(
     if wanted != [METADATA_PARTITION]:
         return _unknown(request)
     described = ResponseTopicData(topic_name=METADATA_PARTITION.topic, partitions=(_describe(controller, exchange),))
-    own = controller.as_voter
-    voters = (own if each.voter_id == own.voter_id else each for each in controller.quorum.voters)
+    voters = controller.voters_with_listeners()
     return DescribeQuorumResponse(topics=(described,), nodes=tuple(_node(each) for each in voters if each.endpoints))
 
 

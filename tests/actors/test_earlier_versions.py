@@ -18,7 +18,7 @@ def test_what_the_sender_does_not_know_has_its_default() -> None:
 
 
 def test_what_only_the_sender_knows_is_ignored() -> None:
-    assert read([1, 20, True, "h:1", "later"]) == ControllerStatus(1, 20, active=True, metrics="h:1")
+    assert read([1, 20, True, "h:1", "h:2", "later"]) == ControllerStatus(1, 20, True, "h:1", "h:2")
 
 
 def test_defaults_that_can_be_changed_are_not_shared() -> None:

@@ -75,6 +75,32 @@ def test_ports_follow_the_first_id() -> None:
     assert given.of_controller() == {"listeners": "PLAINTEXT://127.0.0.1:0"}
 
 
+def test_a_port_gives_controllers_a_listener_for_clients() -> None:
+    given = GivenConfig(controller_port=9093)
+    texts = given.of_controller(2, "10.0.0.1")
+    assert texts["listeners"] == "CONTROLLER://10.0.0.1:9095"
+    assert texts["controller.listener.names"] == "CONTROLLER"
+    assert texts["listener.security.protocol.map"].endswith(",CONTROLLER:PLAINTEXT")
+    assert given.of_broker(0) == {"listeners": "PLAINTEXT://127.0.0.1:0"}
+    secure = replace(given, secure=True, controller_port=0).of_controller(2)
+    assert secure["listeners"] == "CONTROLLER://127.0.0.1:0"
+    assert secure["listener.security.protocol.map"].endswith(",CONTROLLER:SASL_SSL")
+    for port in (-1, 65535):
+        with pytest.raises(ConfigError, match="must be between 0 and 65534"):
+            GivenConfig(controller_port=port).of_controller(1)
+    with pytest.raises(ConfigError, match="exclude each other"):
+        GivenConfig({"controller.listener.names": "C"}, controller_port=1).of_controller()
+
+
+def test_a_fixed_port_of_controllers_is_for_one_of_them() -> None:
+    texts = {"listeners": "PLAINTEXT://:0, CONTROLLER://:9093", "controller.listener.names": "controller"}
+    given = GivenConfig(texts)
+    given.check_addresses([0, 1, 2])
+    given.check_controller_addresses(1)
+    with pytest.raises(ConfigError, match="several controllers cannot share a port"):
+        given.check_controller_addresses(3)
+
+
 @pytest.mark.parametrize(
     ("texts", "message"),
     [

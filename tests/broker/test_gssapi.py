@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from raylog.broker import authentication
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 from raylog.security.principal import Principal
 from raylog.security.sasl import kerberos
 from raylog.security.sasl.gssapi import GssapiClient, GssContext
+from raylog.transport import authentication
 from tests.broker.test_sasl import connect, handshake, log_in, serves
 from tests.security.sasl.test_gssapi import FakeContext
 from tests.support.direct_broker import DirectBroker

@@ -13,7 +13,6 @@ from uuid import uuid4
 import pytest
 
 from raylog.broker.broker import Broker
-from raylog.broker.listeners import plan_listeners
 from raylog.config.network import SocketOptions
 from raylog.config.table import broker_configs
 from raylog.controller.controller import Controller
@@ -21,6 +20,7 @@ from raylog.core.errors import ConfigError, KafkaError
 from raylog.core.ids import BrokerId
 from raylog.logstore.checkpoint import PARTITION_METADATA_FILE, encode_partition_metadata, write_file_atomically
 from raylog.transport.endpoints import Endpoint
+from raylog.transport.listeners import plan_listeners
 from raylog.transport.node import NodeIdentity
 from raylog.transport.server import NodeServer, no_peers
 from raylog.transport.system_time import now

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from raylog.broker.handlers import (
-    describe_configs,
     describe_groups,
     describe_producers,
     describe_topic_partitions,
@@ -16,6 +15,7 @@ from raylog.broker.handlers import (
 )
 from raylog.core.errors import ErrorCode
 from raylog.groupcoord import shards
+from raylog.metadata.handlers import describe_configs
 from raylog.protocol.framing import frame
 from raylog.protocol.header import encode_request
 from raylog.protocol.messages.delete_groups import DeleteGroupsRequest

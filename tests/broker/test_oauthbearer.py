@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from raylog.broker.authentication import check_authentication
-from raylog.broker.token_keys import TokenKeys
 from raylog.config.oauthbearer import token_settings
 from raylog.config.table import broker_configs
 from raylog.core.clock import Now
@@ -25,7 +23,9 @@ from raylog.protocol.messages.incremental_alter_configs import (
 )
 from raylog.security.principal import Principal
 from raylog.security.sasl.oauthbearer import OAuthBearerClient
+from raylog.transport.authentication import check_authentication
 from raylog.transport.node import Job, JobKind
+from raylog.transport.token_keys import TokenKeys
 from tests.broker.test_sasl import connect, log_in, serves
 from tests.security.sasl.test_json_web_tokens import unsecured
 from tests.support.certificates import Certificates

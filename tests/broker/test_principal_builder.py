@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from raylog.broker.authentication import check_authentication
 from raylog.config.table import broker_configs
 from raylog.core.errors import ConfigError, ErrorCode
 from raylog.core.password import Password
@@ -20,6 +19,7 @@ from raylog.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from raylog.security.principal import ANONYMOUS, Principal
 from raylog.security.principal_builder import AuthenticationContext
 from raylog.security.sasl.plain import PlainClient
+from raylog.transport.authentication import check_authentication
 from raylog.transport.endpoints import HANDLE_PEER, UNIX_PEER
 from raylog.transport.node import Job, JobKind
 from tests.broker.test_delegation_tokens import by_token, create

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from raylog.broker.listeners import plan_listeners
 from raylog.config.properties import parse_properties
 from raylog.config.server_properties import IGNORED, of_kafka
 from raylog.config.table import BROKER_CONFIG, broker_configs
 from raylog.core.errors import ConfigError
+from raylog.transport.listeners import plan_controller_listeners, plan_listeners
 
 FILES = Path(__file__).parent / "kafka_files"
 
@@ -37,22 +37,12 @@ def test_the_file_of_a_controller_is_refused() -> None:
         of_kafka(of_file("controller.properties"))
 
 
-def test_what_belongs_to_the_listeners_of_controllers_is_left_out() -> None:
-    found = of_kafka(
-        {
-            "controller.listener.names": "QUORUM, other",
-            "listeners": "EXTERNAL://:9094, QUORUM://:9093,OTHER://:9095",
-            "listener.security.protocol.map": "QUORUM:SSL,EXTERNAL:PLAINTEXT",
-            "listener.name.quorum.ssl.keystore.password": "do not show this",
-            "listener.name.external.max.connections": "7",
-        }
-    )
-    assert found.config == {
-        "listeners": "EXTERNAL://:9094",
-        "listener.security.protocol.map": "EXTERNAL:PLAINTEXT",
-        "listener.name.external.max.connections": "7",
-    }
-    assert "do not show this" not in "".join(found.notes)
+def test_controllers_open_the_listeners_that_they_have_in_kafka() -> None:
+    configs = broker_configs(of_kafka(of_file("server.properties")).config)
+    assert [(each.name, each.bind.port) for each in plan_controller_listeners(configs)] == [
+        ("CONTROLLER", 9093),
+        ("INTERNAL", 0),
+    ]
 
 
 def test_raylogs_own_file_is_left_as_it_is() -> None:

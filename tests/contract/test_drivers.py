@@ -8,13 +8,13 @@ from uuid import UUID
 
 import pytest
 
-from raylog.broker.listeners import plan_listeners
 from raylog.config.network import ConnectionLimits, SocketOptions
 from raylog.config.table import broker_configs
 from raylog.core.clock import Now
 from raylog.core.errors import InvariantViolation
 from raylog.core.ids import BrokerId
 from raylog.transport.endpoints import Endpoint
+from raylog.transport.listeners import plan_listeners
 from raylog.transport.node import Effects, Job, Node, NodeIdentity
 from raylog.transport.server import NodeServer, no_peers
 from raylog.transport.system_time import now as real_now

@@ -11,7 +11,6 @@ from uuid import UUID
 import msgpack
 import pytest
 
-from raylog.broker.listeners import plan_listeners
 from raylog.config.table import broker_configs
 from raylog.controller import features, topics
 from raylog.controller.controller import Controller
@@ -60,6 +59,7 @@ from raylog.protocol.registry import api_for
 from raylog.protocol.schema import Message
 from raylog.security.cluster_secret import MECHANISM, NONCE_BYTES, SecretProver
 from raylog.transport.accepted_connection import AcceptedConnection
+from raylog.transport.listeners import plan_listeners
 from raylog.transport.node import NodeIdentity
 from tests.support.exchanges import Answers, exchange_on
 from tests.support.sim_disk import Killed, SimDisk

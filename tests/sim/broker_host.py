@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from raylog.broker.broker import Broker
-from raylog.broker.listeners import plan_listeners
 from raylog.config.log import log_dir_settings
 from raylog.core.clock import Now
 from raylog.core.errors import InvariantViolation
 from raylog.core.ids import BrokerId
 from raylog.transport.endpoints import Endpoint
+from raylog.transport.listeners import plan_listeners
 from raylog.transport.node import NodeIdentity
 from tests.sim.controller_host import CLUSTER_ID, SECRET
 from tests.sim.ledger import ImageWatch, MetadataLedger

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from raylog.broker.listeners import plan_listeners
 from raylog.controller.controller import Controller
 from raylog.controller.handlers import broker_registration
 from raylog.controller.quorum.quorum import Role
@@ -17,6 +16,7 @@ from raylog.metadata.voters import voter_name
 from raylog.protocol import registry
 from raylog.transport.endpoints import Endpoint
 from raylog.transport.exchange import Exchange
+from raylog.transport.listeners import plan_listeners
 from raylog.transport.node import NodeIdentity
 from tests.sim.ledger import DurableLog, MetadataLedger, VoterWatch
 from tests.sim.network import Network

@@ -17,7 +17,6 @@ from uuid import uuid4
 import uvloop
 
 from raylog.broker.broker import Broker
-from raylog.broker.listeners import plan_listeners
 from raylog.broker.server import BrokerServer
 from raylog.config.log import log_dir_settings
 from raylog.config.network import SocketOptions
@@ -26,6 +25,7 @@ from raylog.core.config import Configs
 from raylog.core.ids import BrokerId
 from raylog.logstore.disk import RealDisk
 from raylog.transport.endpoints import Endpoint
+from raylog.transport.listeners import plan_controller_listeners, plan_listeners
 from raylog.transport.node import NodeIdentity
 from raylog.transport.server import NodeServer, no_peers
 from raylog.transport.system_time import now
@@ -47,6 +47,7 @@ class RunningCluster:
     """`brokers` belong to their thread: read them freely, and change them only by `do`."""
 
     brokers: Sequence[Broker]
+    controller: Controller
     path: Path
     loop: asyncio.AbstractEventLoop
 
@@ -80,6 +81,11 @@ class RunningCluster:
     def servers(self) -> dict[int, str]:
         """host:port of each broker."""
         return {broker.identity.node_id: str(next(iter(broker.endpoints.values()))) for broker in self.brokers}
+
+    @property
+    def bootstrap_controllers(self) -> str:
+        """host:port of the first listener of the controller."""
+        return str(next(iter(self.controller.endpoints.values())))
 
     def partition_path(self, topic: str, partition: int) -> Path:
         """The directory of the partition, on a broker that has a replica."""
@@ -115,7 +121,7 @@ def cluster_thread(
         return with_small_segments({"listeners": "PLAINTEXT://127.0.0.1:0", **own, **config})
 
     configs = configs_on(None)
-    listeners = plan_listeners(configs)
+    listeners, controller_listeners = plan_listeners(configs), plan_controller_listeners(configs)
     controller = Controller(
         identity(CONTROLLER_ID),
         configs,
@@ -128,7 +134,7 @@ def cluster_thread(
     )
     controller_server = NodeServer(
         controller,
-        listeners[-1:],
+        controller_listeners,
         options=SocketOptions(),
         resolve=no_peers,
         on_failure=violations.append,
@@ -136,7 +142,7 @@ def cluster_thread(
     )
 
     async def resolve(peer: str) -> Endpoint:
-        return next(iter(controller_server.bound.values()))
+        return controller_server.bound[controller_listeners[-1].name]
 
     made = [
         Broker(
@@ -160,7 +166,7 @@ def cluster_thread(
             stops.callback(
                 lambda each: asyncio.run_coroutine_threadsafe(each.stop(), loop).result(STOP_SECONDS), server
             )
-        yield RunningCluster(made, path, loop)
+        yield RunningCluster(made, controller, path, loop)
     if violations:
         raise violations[0]
 

@@ -11,7 +11,6 @@ from typing import Any
 from uuid import UUID
 
 from raylog.broker.broker import Broker, peer_name
-from raylog.broker.listeners import plan_listeners
 from raylog.config.log import log_dir_settings
 from raylog.controller import topics
 from raylog.controller.controller import Controller
@@ -28,6 +27,7 @@ from raylog.protocol.registry import api_for
 from raylog.protocol.schema import Message
 from raylog.transport.accepted_connection import AcceptedConnection
 from raylog.transport.endpoints import Endpoint, Listener
+from raylog.transport.listeners import plan_listeners
 from raylog.transport.node import Node, NodeIdentity
 from tests.support.direct_link import DirectLinks, settle
 from tests.support.sim_disk import SimDisk

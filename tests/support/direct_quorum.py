@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from uuid import UUID
 
-from raylog.broker.listeners import plan_listeners
 from raylog.config.table import broker_configs
 from raylog.controller.controller import Controller
 from raylog.core.clock import Now
@@ -14,6 +13,7 @@ from raylog.core.outcome import Outcome
 from raylog.metadata.records import TopicCreated
 from raylog.metadata.voters import FIRST_VOTER_ID, voter_ids, voter_named
 from raylog.transport.endpoints import Endpoint
+from raylog.transport.listeners import plan_controller_listeners
 from raylog.transport.node import Node, NodeIdentity
 from tests.support.direct_link import DirectLinks
 from tests.support.sim_disk import SimDisk
@@ -30,7 +30,9 @@ class DirectQuorum:
     def __init__(self, config: dict[str, str] | None = None, *, count: int = 3, seed: int = 0) -> None:
         self.rng = random.Random(seed)
         self.configs = broker_configs(config or {})
-        self.listener = plan_listeners(self.configs)[-1]
+        planned = plan_controller_listeners(self.configs)
+        self.client_listener, self.listener = planned[0], planned[-1]
+        """The former is the latter too, if controllers have no listener for clients."""
         self.voters = voter_ids(count)
         self.disks = [SimDisk(self.rng) for _ in self.voters]
         self.controllers: list[Controller | None] = [None] * count

@@ -24,7 +24,6 @@ import uvloop
 
 from raylog.actors.data_dir import ClusterFiles, create_log_dirs, open_data_dir
 from raylog.broker.broker import Broker
-from raylog.broker.listeners import plan_listeners
 from raylog.broker.server import BrokerServer
 from raylog.config.log import log_dir_settings
 from raylog.config.network import socket_options
@@ -39,6 +38,7 @@ from raylog.logstore.recovery_threads import run_in_threads
 from raylog.logstore.start_checks import check_machine
 from raylog.metadata.voters import FIRST_VOTER_ID, voter_ids, voter_named
 from raylog.transport.endpoints import Endpoint
+from raylog.transport.listeners import plan_listeners
 from raylog.transport.node import NodeIdentity
 from raylog.transport.server import NodeServer
 from raylog.transport.system_time import now

@@ -7,12 +7,12 @@ from uuid import uuid4
 
 import pytest
 
-from raylog.broker.listeners import plan_listeners
 from raylog.config.network import ConnectionLimits, SocketOptions
 from raylog.config.table import broker_configs
 from raylog.core.ids import BrokerId
 from raylog.transport import server as server_module
 from raylog.transport.endpoints import Endpoint
+from raylog.transport.listeners import plan_listeners
 from raylog.transport.node import Node, NodeIdentity
 from raylog.transport.server import NodeServer, no_peers
 from raylog.transport.system_time import now

@@ -45,7 +45,7 @@ def unsupported(node: Server, connection: AcceptedConnection) -> ApiVersionsResp
 
 
 def _served(node: Server, connection: AcceptedConnection) -> tuple[ApiVersion, ...]:
-    specs = (api_for(key) for key in node.handlers)
+    specs = (api_for(key) for key in node.handlers_on(connection.listener))
     return tuple(
         ApiVersion(api_key=spec.key, min_version=spec.advertised_from, max_version=spec.highest)
         for spec in specs

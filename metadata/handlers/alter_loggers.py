@@ -1,16 +1,16 @@
-"""The part of IncrementalAlterConfigs (key 44) that sets the levels of loggers (KIP-412): carried out by this broker.
+"""The part of IncrementalAlterConfigs (key 44) that sets the levels of loggers (KIP-412): carried out by this node.
 
-Only SET and DELETE, of loggers of the broker that is asked, as in Kafka. A request for loggers must not contain other
-resources, which the controller decides. Requires ALTER_CONFIGS on the cluster.
+Only SET and DELETE, of loggers of the broker or controller that is asked, as in Kafka. A request for loggers must not
+contain other resources, which the active controller decides. Requires ALTER_CONFIGS on the cluster.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from raylog.broker.loggers import check_levels, set_levels
 from raylog.core.config import shown
 from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.loggers import check_levels, set_levels
 from raylog.metadata.config_resources import BROKER_LOGGER
 from raylog.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
@@ -21,7 +21,7 @@ from raylog.protocol.messages.incremental_alter_configs import (
 from raylog.security.acl import CLUSTER, Operation
 
 if TYPE_CHECKING:
-    from raylog.broker.services import BrokerServices
+    from raylog.metadata.services import ImageServices
     from raylog.transport.exchange import Exchange
 
 SET: Final = 0
@@ -33,7 +33,7 @@ def concerns_loggers(request: IncrementalAlterConfigsRequest) -> bool:
 
 
 def alter_loggers(
-    broker: BrokerServices, exchange: Exchange, request: IncrementalAlterConfigsRequest
+    node: ImageServices, exchange: Exchange, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
     others = any(resource.resource_type != BROKER_LOGGER for resource in request.resources)
     responses = []
@@ -42,7 +42,7 @@ def alter_loggers(
         try:
             if others:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Loggers must be changed by a request of their own.")
-            _alter(broker, exchange, resource, validate_only=request.validate_only)
+            _alter(node, exchange, resource, validate_only=request.validate_only)
         except KafkaError as error:
             code, message = error.code, error.message
         responses.append(
@@ -56,9 +56,9 @@ def alter_loggers(
     return IncrementalAlterConfigsResponse(responses=tuple(responses))
 
 
-def _alter(broker: BrokerServices, exchange: Exchange, resource: AlterConfigsResource, *, validate_only: bool) -> None:
-    broker.authorization.check(exchange, Operation.ALTER_CONFIGS, CLUSTER)
-    check_broker_name(broker, resource.resource_name)
+def _alter(node: ImageServices, exchange: Exchange, resource: AlterConfigsResource, *, validate_only: bool) -> None:
+    node.authorization.check(exchange, Operation.ALTER_CONFIGS, CLUSTER)
+    check_node_name(node, resource.resource_name)
     if any(each.config_operation not in (SET, DELETE) for each in resource.configs):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "The levels of loggers can only be set and deleted.")
     changes = {each.name: None if each.config_operation == DELETE else each.value or "" for each in resource.configs}
@@ -69,8 +69,8 @@ def _alter(broker: BrokerServices, exchange: Exchange, resource: AlterConfigsRes
         set_levels(changes)
 
 
-def check_broker_name(broker: BrokerServices, name: str) -> None:
-    """Raises KafkaError(INVALID_REQUEST) if this is not the name of the broker that is asked."""
-    if name != str(broker.identity.node_id):
-        message = f"Loggers of broker {shown(name)} must be requested from that broker; this is broker "
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{message}{broker.identity.node_id}.")
+def check_node_name(node: ImageServices, name: str) -> None:
+    """Raises KafkaError(INVALID_REQUEST) if this is not the name of the node that is asked."""
+    if name != str(node.identity.node_id):
+        message = f"Loggers of node {shown(name)} must be requested from that node; this is node "
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{message}{node.identity.node_id}.")

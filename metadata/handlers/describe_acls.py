@@ -1,6 +1,6 @@
 """DescribeAcls (key 29), v1-3: the ACL entries that match a filter (KIP-140).
 
-v1 prefixed patterns (KIP-290); v2 flexible; v3 user resources. Answered from this broker's image, in the order of the
+v1 prefixed patterns (KIP-290); v2 flexible; v3 user resources. Answered from this node's image, in the order of the
 resources. Requires DESCRIBE on the cluster.
 """
 
@@ -20,21 +20,19 @@ from raylog.security.acl import CLUSTER, AclBinding, Operation, PatternType, Res
 from raylog.security.acl_requests import check_configured, check_filter, filter_of
 
 if TYPE_CHECKING:
-    from raylog.broker.services import BrokerServices
+    from raylog.metadata.services import ImageServices
     from raylog.transport.exchange import Exchange
 
 
-def handle(broker: BrokerServices, exchange: Exchange, request: DescribeAclsRequest) -> DescribeAclsResponse:
+def handle(node: ImageServices, exchange: Exchange, request: DescribeAclsRequest) -> DescribeAclsResponse:
     wanted = filter_of(request)
     try:
-        check_configured(broker.authorization.authorizer)
-        broker.authorization.check(exchange, Operation.DESCRIBE, CLUSTER)
+        check_configured(node.authorization.authorizer)
+        node.authorization.check(exchange, Operation.DESCRIBE, CLUSTER)
         check_filter(wanted)
     except KafkaError as error:
         return DescribeAclsResponse(error_code=error.code, error_message=error.message)
-    found = sorted(
-        (binding for binding in broker.image.acls.entries.values() if wanted.matches(binding)), key=_resource
-    )
+    found = sorted((binding for binding in node.image.acls.entries.values() if wanted.matches(binding)), key=_resource)
     return DescribeAclsResponse(
         resources=tuple(
             DescribeAclsResource(

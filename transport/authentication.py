@@ -1,16 +1,14 @@
-"""How each listener of a broker authenticates its clients, made from the configuration."""
+"""How each listener of a node authenticates its clients, made from the configuration."""
 
 from __future__ import annotations
 
 import hmac
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
-from raylog.broker.listeners import plan_listeners
-from raylog.broker.token_keys import TokenKeys
 from raylog.config.authentication import (
     LOCAL_PRINCIPAL_MAPPING,
     PRINCIPAL_BUILDER_CLASS,
@@ -25,7 +23,8 @@ from raylog.config.oauthbearer import JWKS_ENDPOINT_URL, SIGNED_TOKENS, UNSECURE
 from raylog.config.tls import TlsSettings, tls_settings
 from raylog.core.errors import ConfigError
 from raylog.core.password import Password
-from raylog.security.delegation_tokens import TokenKey
+from raylog.security.authenticator import Authenticator, NoSasl
+from raylog.security.delegation_tokens import DelegationToken, TokenKey
 from raylog.security.distinguished_name import MappingRules, distinguished_name
 from raylog.security.local_users import LocalUsers
 from raylog.security.operator_function import find_function
@@ -39,18 +38,27 @@ from raylog.security.sasl.kerberos_names import ShortNames
 from raylog.security.sasl.mechanism import Identity, SaslServer, authentication_failed
 from raylog.security.sasl.oauthbearer import OAUTHBEARER, OAuthBearerServer, TokenValidator
 from raylog.security.sasl.plain import PLAIN, CheckPassword, PlainServer
-from raylog.security.sasl.scram import NONCE_BYTES, PendingUser, ScramMechanism, ScramServer, ScramUser
+from raylog.security.sasl.scram import (
+    NONCE_BYTES,
+    PendingUser,
+    ScramCredential,
+    ScramMechanism,
+    ScramServer,
+    ScramUser,
+)
 from raylog.security.sasl.server import OfferedMechanism, SaslAuthenticator
 from raylog.security.sasl.token_logins import TokenLogins
 from raylog.security.sasl.token_validators import SignedTokens, UnsecuredTokens, unsecured_rules
+from raylog.security.security_protocol import SecurityProtocol
 from raylog.security.tls import client_context
 from raylog.transport.endpoints import HANDLE_PEER, UNIX_PEER
+from raylog.transport.listeners import plan_controller_listeners, plan_listeners
 from raylog.transport.node import Job, JobKind
+from raylog.transport.token_keys import TokenKeys
 
 if TYPE_CHECKING:
     from raylog.core.clock import Now
     from raylog.core.config import Configs
-    from raylog.metadata.image import MetadataImage
     from raylog.transport.endpoints import Listener
 
 log = logging.getLogger("raylog.broker")
@@ -60,7 +68,7 @@ _PLAIN_USER_PREFIX: Final = "user_"
 def check_authentication(configs: Configs) -> None:
     """Raises ConfigError if a listener could not be opened, or could not authenticate its clients."""
     LocalUsers(configs[LOCAL_PRINCIPAL_MAPPING])
-    for listener in plan_listeners(configs):
+    for listener in (*plan_listeners(configs), *plan_controller_listeners(configs)):
         check_listener(listener, configs)
 
 
@@ -83,30 +91,42 @@ def check_listener(listener: Listener, configs: Configs, *, reads_keytabs: bool 
         custom_builder(listener.name, configs)
 
 
+class Credentials(Protocol):
+    """What clients can log in with, as the metadata have it."""
+
+    @property
+    def scram_credentials(self) -> Mapping[tuple[str, ScramMechanism], ScramCredential]: ...
+
+    @property
+    def delegation_tokens(self) -> Mapping[str, DelegationToken]: ...
+
+
 class ClientAuthentication:
     """The SASL mechanisms of all client listeners."""
 
     def __init__(
         self,
         configs: Configs,
+        listeners: Sequence[Listener],
         *,
-        image: Callable[[], MetadataImage],
+        credentials: Callable[[], Credentials],
         new_nonce: Callable[[int], bytes],
         cluster_secret: bytes,
         token_key: TokenKey | None,
         clock: Callable[[], Now],
         add_job: Callable[[Job], None],
     ) -> None:
-        """`token_key` is that of delegation tokens; None if they are disabled. Raises ConfigError."""
-        self._image = image
+        """`listeners` are those of the node, `token_key` is the one of delegation tokens; None if they are disabled.
+
+        Raises ConfigError.
+        """
+        self._credentials = credentials
         self._rules = {
             listener.name: MappingRules(tls_settings(configs.for_listener(listener.name)).mapping_rules)
-            for listener in plan_listeners(configs)
+            for listener in listeners
         }
         builders = {
-            listener.name: custom_builder(listener.name, configs)
-            for listener in plan_listeners(configs)
-            if not listener.internal
+            listener.name: custom_builder(listener.name, configs) for listener in listeners if not listener.internal
         }
         self._builders = {name: builder for name, builder in builders.items() if builder is not None}
         self._new_nonce = new_nonce
@@ -115,7 +135,7 @@ class ClientAuthentication:
         self._decoy_key = hmac.digest(cluster_secret, b"salts of unknown users", "sha256")
         self._token_logins = None if token_key is None else TokenLogins(token_key, salt_key=self._decoy_key)
         self._add_job = add_job
-        self._listeners = [listener for listener in plan_listeners(configs) if listener.security.by_sasl]
+        self._listeners = [listener for listener in listeners if listener.security.by_sasl]
         self._settings = _settings_by_mechanism(self._listeners, configs)
         """Those that each mechanism of a listener was made from, or is being made from."""
         self._offered: dict[str, dict[str, OfferedMechanism]] = {listener.name: {} for listener in self._listeners}
@@ -162,8 +182,19 @@ class ClientAuthentication:
         self._changes += 1
         self._add_job(Job(run, done, JobKind.CHECK_KEYS))
 
-    def authenticator(self, listener: Listener, peer_host: str) -> SaslAuthenticator:
-        """For one connection to a listener that uses SASL."""
+    def new_authenticator(self, listener: Listener, peer_host: str) -> Authenticator:
+        """For one connection of a client."""
+        if listener.security.by_sasl:
+            return self._sasl_authenticator(listener, peer_host)
+        if listener.security.by_tls and not peer_host.startswith(UNIX_PEER):
+            return NoSasl(None)
+        return NoSasl(None) if self.builds_principals(listener, peer_host) else NoSasl()
+
+    def identifies(self, listener: Listener, peer_host: str) -> bool:
+        """Whether the principal of a new connection is to be built at once, since it has neither TLS nor SASL."""
+        return listener.security is SecurityProtocol.PLAINTEXT and self.builds_principals(listener, peer_host)
+
+    def _sasl_authenticator(self, listener: Listener, peer_host: str) -> SaslAuthenticator:
         builder = self._builders.get(listener.name)
         if builder is None:
             return SaslAuthenticator(self._offered[listener.name])
@@ -232,10 +263,10 @@ class ClientAuthentication:
 
     def _scram_user(self, mechanism: ScramMechanism, name: str, is_token: bool) -> ScramUser | PendingUser | None:
         if is_token:
-            token = self._image().delegation_tokens.get(name)
+            token = self._credentials().delegation_tokens.get(name)
             logins = self._token_logins
             return None if logins is None else logins.user(mechanism, token, now_ms=self._clock().wall_ms)
-        credential = self._image().scram_credentials.get((name, mechanism))
+        credential = self._credentials().scram_credentials.get((name, mechanism))
         return None if credential is None else ScramUser(credential, Identity(Principal("User", name)))
 
 

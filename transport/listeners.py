@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from raylog.config.network import ADVERTISED_LISTENERS, LISTENERS, listener_settings
+from raylog.config.network import ADVERTISED_LISTENERS, LISTENERS, ListenerSettings, listener_settings
 from raylog.core.config import Configs, shown, shown_name
 from raylog.core.errors import ConfigError
 from raylog.security.security_protocol import SecurityProtocol
@@ -16,11 +16,28 @@ _LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_]+)://(?P<host>\[[0-9a-fA-F:.]+\]|[
 
 
 def plan_listeners(configs: Configs, *, internal_host: str = "127.0.0.1") -> list[Listener]:
-    """Every listener to open, the inter-broker one last. Raises ConfigError that names key, value and rule.
+    """Every listener of a broker, the inter-broker one last. Raises ConfigError that names key, value and rule.
 
     `internal_host` is the host of the inter-broker listener if it is not configured.
     """
     settings = listener_settings(configs)
+    planned = [each for each in _plan(settings, internal_host) if each.name not in settings.controller_names]
+    if all(listener.internal for listener in planned):
+        names = ", ".join(sorted({settings.inter_broker_name, *settings.controller_names}))
+        raise ConfigError(f"listeners: has none but {names}, which clients of brokers cannot use; add one for them")
+    return planned
+
+
+def plan_controller_listeners(configs: Configs, *, internal_host: str = "127.0.0.1") -> list[Listener]:
+    """Every listener of a controller, that for other nodes last: those of controller.listener.names in listeners.
+
+    Raises ConfigError as `plan_listeners`.
+    """
+    settings = listener_settings(configs)
+    return [each for each in _plan(settings, internal_host) if each.internal or each.name in settings.controller_names]
+
+
+def _plan(settings: ListenerSettings, internal_host: str) -> list[Listener]:
     bound = _parse(LISTENERS.name, settings.listeners)
     advertised = _parse(ADVERTISED_LISTENERS.name, settings.advertised)
     if not bound:
@@ -29,6 +46,8 @@ def plan_listeners(configs: Configs, *, internal_host: str = "127.0.0.1") -> lis
         raise ConfigError(f"advertised.listeners: listeners has no {shown_name(', '.join(unknown))}")
     protocols = _security_protocols(settings.security_protocols)
     internal_name = settings.inter_broker_name
+    if internal_name in settings.controller_names:
+        raise ConfigError(f"controller.listener.names: {internal_name} is for nodes; it must be a listener for clients")
     internal_protocol = _protocol_of(internal_name, {internal_name: SecurityProtocol.PLAINTEXT.value, **protocols})
     if internal_protocol.by_sasl:
         raise ConfigError(
@@ -45,11 +64,6 @@ def plan_listeners(configs: Configs, *, internal_host: str = "127.0.0.1") -> lis
         )
         for name, endpoint in bound.items()
     ]
-    if all(listener.internal for listener in listeners):
-        raise ConfigError(
-            f"inter.broker.listener.name={internal_name!r}: is the only listener, and clients cannot use it;"
-            " add a listener for clients"
-        )
     if not any(listener.internal for listener in listeners):
         listeners.append(Listener(internal_name, Endpoint(internal_host, 0), None, True, internal_protocol))
     return sorted(listeners, key=lambda listener: listener.internal)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from raylog.broker.listeners import plan_listeners, with_last_ports
 from raylog.config.table import broker_configs
 from raylog.core.errors import ConfigError
 from raylog.transport.endpoints import Endpoint, Listener
+from raylog.transport.listeners import plan_controller_listeners, plan_listeners, with_last_ports
 
 
 def plan(**texts: str) -> list[Listener]:
@@ -63,6 +63,22 @@ def test_a_new_listener_gets_the_port_of_one_that_no_longer_exists(listeners: st
     assert [listener.last_port for listener in planned] == ports
 
 
+def test_controllers_open_the_listeners_of_their_own_in_place_of_brokers() -> None:
+    texts = {
+        "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093,SSL://:9094",
+        "controller.listener.names": "controller, ssl, other",
+        "advertised.listeners": "CONTROLLER://h:1,PLAINTEXT://h:2",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,INTERNAL:PLAINTEXT",
+    }
+    configs = broker_configs(texts)
+    assert [each.name for each in plan_listeners(configs)] == ["PLAINTEXT", "INTERNAL"]
+    found = plan_controller_listeners(configs)
+    assert [(each.name, each.internal) for each in found] == [("CONTROLLER", False), ("SSL", False), ("INTERNAL", True)]
+    assert found[0].advertised == Endpoint("h", 1)
+    (only,) = plan_controller_listeners(broker_configs({}))
+    assert only.internal
+
+
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
@@ -85,7 +101,10 @@ def test_a_new_listener_gets_the_port_of_one_that_no_longer_exists(listeners: st
             "listeners has no OTHER",
         ),
         ({"listeners": "PLAINTEXT://h:1", "inter_broker_listener_name": "PLAINTEXT"}, "must be INTERNAL"),
-        ({"listeners": "INTERNAL://h:1"}, "is the only listener"),
+        ({"listeners": "INTERNAL://h:1"}, "has none but INTERNAL"),
+        ({"listeners": "C://h:1", "controller_listener_names": "C"}, "has security protocol C"),
+        ({"listeners": "SSL://h:1", "controller_listener_names": "SSL"}, "has none but INTERNAL, SSL"),
+        ({"listeners": "SSL://h:1", "controller_listener_names": "internal"}, "INTERNAL is for nodes"),
     ],
 )
 def test_invalid_listeners_are_refused(texts: dict[str, str], message: str) -> None:

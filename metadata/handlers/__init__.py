@@ -1,0 +1,1 @@
+"""The requests that brokers and controllers answer from their image of the metadata, one file each."""
