@@ -19,6 +19,7 @@ from raylog.metadata.config_resources import BROKER, BROKER_LOGGER, TOPIC
 from raylog.metadata.features import KRAFT_FEATURE
 from raylog.protocol import registry
 from raylog.protocol.fetch import FetchRequest
+from raylog.protocol.framing import frame
 from raylog.protocol.header import encode_request
 from raylog.protocol.messages import alter_configs, incremental_alter_configs
 from raylog.protocol.messages.add_raft_voter import AddRaftVoterRequest
@@ -39,8 +40,6 @@ from raylog.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from raylog.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from raylog.protocol.messages.update_raft_voter import KRaftVersionFeature, Listener, UpdateRaftVoterRequest
 from raylog.security.acl import Operation, PatternType, Permission, ResourceType
-from raylog.transport.dispatch import dispatch
-from raylog.transport.listeners import plan_controller_listeners
 from tests.support.cluster_thread import CONTROLLER_ID, RunningCluster, cluster_thread
 from tests.support.connection import BlockingConnection, connect
 from tests.support.direct_quorum import DirectQuorum
@@ -88,7 +87,8 @@ def admin(cluster: RunningCluster) -> Iterator[BlockingConnection]:
 
 
 def code_of(response: Any) -> ErrorCode:
-    return ErrorCode(response.error_code)
+    code: ErrorCode = response.error_code
+    return code
 
 
 def config_of(admin: BlockingConnection, resource_type: int, name: str) -> Any:
@@ -124,35 +124,6 @@ def test_what_is_advertised_is_what_clients_may_ask(admin: BlockingConnection) -
     assert {registry.DESCRIBE_QUORUM, registry.ADD_RAFT_VOTER, registry.UPDATE_FEATURES} < advertised
     for key in (registry.FETCH, registry.METADATA, registry.ENVELOPE, registry.VOTE, registry.BROKER_REGISTRATION):
         assert key not in advertised
-
-
-@pytest.mark.parametrize(
-    "request_", [MetadataRequest(), FetchRequest(), EnvelopeRequest(request_data=b"", client_host_address=b"")]
-)
-def test_requests_of_nodes_end_the_connection(cluster: RunningCluster, request_: Any) -> None:
-    """As a client sends them that does not ask for versions."""
-    controller = cluster.controller
-
-    def served() -> bool:
-        listener = next(each for each in controller_listeners(controller) if not each.internal)
-        connection = controller.connection_opened(listener, "127.0.0.1", controller.now)
-        assert connection is not None
-        dispatch(controller, connection, framed(request_), controller.now)
-        closed = connection.closing
-        controller.connection_closed(connection, controller.now)
-        return not closed
-
-    assert not cluster.do(served)
-
-
-def controller_listeners(controller: Controller) -> list[Any]:
-    return plan_controller_listeners(controller.configs)
-
-
-def framed(request: Any) -> memoryview:
-    spec = registry.api_for(request.api.key)
-    assert spec is not None
-    return memoryview(b"".join(encode_request(request, api_version=spec.highest, correlation_id=1, client_id="x")))
 
 
 def test_a_wrong_password_is_refused(cluster: RunningCluster) -> None:
@@ -316,6 +287,23 @@ def test_after_an_election_they_report_to_the_new_one(quorum: DirectQuorum) -> N
     for controller in quorum.running:
         assert described(quorum, controller).controller_id == quorum.active.quorum.node_id
     assert len(described(quorum, quorum.active).brokers) >= 2
+
+
+@pytest.mark.parametrize(
+    "request_", [MetadataRequest(), FetchRequest(), EnvelopeRequest(request_data=b"", client_host_address=b"")]
+)
+def test_requests_of_nodes_end_the_connection(quorum: DirectQuorum, request_: Any) -> None:
+    """As a client sends them that does not ask for versions."""
+    controller = quorum.active
+    connection = controller.connection_opened(quorum.client_listener, "127.0.0.1", quorum.now())
+    assert connection is not None
+    assert connection.authenticated
+    spec = registry.api_for(request_.api.key)
+    assert spec is not None
+    data = b"".join(frame(encode_request(request_, api_version=spec.highest, correlation_id=1, client_id="x")))
+    connection.receive_buffer()[: len(data)] = data
+    controller.bytes_received(connection, len(data), quorum.now())
+    assert connection.closing
 
 
 def test_one_that_is_not_active_refuses_changes(quorum: DirectQuorum) -> None:
