@@ -10,7 +10,7 @@ from raylog.config.table import broker_configs
 from raylog.core.config import Configs
 from raylog.core.errors import ConfigError
 from raylog.metadata.node_roles import is_coordinator
-from raylog.transport.authentication import check_authentication
+from raylog.transport.authentication import check_authentication, check_controller_authentication
 from raylog.transport.listeners import plan_controller_listeners, plan_listeners
 
 
@@ -18,7 +18,7 @@ def check_config(given: GivenConfig, broker_ids: Collection[int]) -> None:
     """Raises ConfigError, which names the broker if it has a configuration of its own."""
     given.check_addresses(broker_ids)
     if given.controller_port is not None:
-        check_authentication(broker_configs(given.of_controller()))
+        check_controller_authentication(broker_configs(given.of_controller()))
     for broker_id in (*broker_ids, *filter(is_coordinator, given.of_single)):
         try:
             of_node = given.of_coordinator if is_coordinator(broker_id) else given.of_broker

@@ -13,6 +13,8 @@ DISABLED: Final = "disabled"
 UPGRADE: Final = "upgrade"
 DOWNGRADE: Final = "downgrade"
 BIDIRECTIONAL: Final = "bidirectional"
+ASSIGNED_AT_ONCE_MAX: Final = 25
+"""Members of a group whose assignment takes less time than a heartbeat."""
 ASSIGNOR_NAMES: Final = ("uniform", "range")
 
 
@@ -100,6 +102,15 @@ GROUP_CONSUMER_REGEX_REFRESH_INTERVAL_MS: ConfigKey[int] = ConfigKey(
     " milliseconds. A new or deleted topic is found within 10 seconds.",
     at_least(10_000),
 )
+GROUP_CONSUMER_ASSIGNMENT_INTERVAL_MS: ConfigKey[int] = ConfigKey(
+    "group.consumer.assignment.interval.ms",
+    ConfigType.INT,
+    1000,
+    "Longest time between two computations of a consumer group's assignment while members join and leave, in"
+    f" milliseconds. A group of up to {ASSIGNED_AT_ONCE_MAX} members gets a new assignment with each change, a larger"
+    " one after a millisecond for each of its members, at most after this time. 0 computes it with each change.",
+    at_least(0),
+)
 GROUP_CONSUMER_MIGRATION_POLICY: ConfigKey[str] = ConfigKey(
     "group.consumer.migration.policy",
     ConfigType.STRING,
@@ -127,6 +138,8 @@ class ConsumerGroupSettings:
     """DISABLED, UPGRADE, DOWNGRADE or BIDIRECTIONAL."""
     mixed: bool = True
     """Whether members of the classic protocol may join a group of the consumer protocol."""
+    assignment_interval_ms: int = 0
+    """Longest time between two computations of the assignment of a large group."""
 
     @property
     def upgrades(self) -> bool:
@@ -145,5 +158,6 @@ def consumer_group_settings(configs: Configs) -> ConsumerGroupSettings:
         members_max=configs[GROUP_CONSUMER_MAX_SIZE],
         assignors=configs[GROUP_CONSUMER_ASSIGNORS],
         regex_refresh_interval_ms=configs[GROUP_CONSUMER_REGEX_REFRESH_INTERVAL_MS],
+        assignment_interval_ms=configs[GROUP_CONSUMER_ASSIGNMENT_INTERVAL_MS],
         migration=configs[GROUP_CONSUMER_MIGRATION_POLICY],
     )

@@ -68,7 +68,14 @@ _PLAIN_USER_PREFIX: Final = "user_"
 def check_authentication(configs: Configs) -> None:
     """Raises ConfigError if a listener could not be opened, or could not authenticate its clients."""
     LocalUsers(configs[LOCAL_PRINCIPAL_MAPPING])
-    for listener in (*plan_listeners(configs), *plan_controller_listeners(configs)):
+    for listener in plan_listeners(configs):
+        check_listener(listener, configs)
+    check_controller_authentication(configs)
+
+
+def check_controller_authentication(configs: Configs) -> None:
+    """The same for the listeners of a controller."""
+    for listener in plan_controller_listeners(configs):
         check_listener(listener, configs)
 
 

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Final
 
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.groupcoord.classic.subscription import CONSUMER, subscribed_topics
@@ -60,6 +61,10 @@ class Synced:
 
 JoinReply = Callable[[Joined], None]
 SyncReply = Callable[[Synced], None]
+
+
+NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
+"""How long a new member's join may wait: a client that gave up and retried would otherwise be two members."""
 
 
 @dataclass(eq=False, slots=True)
@@ -136,6 +141,10 @@ class ClassicGroup:
     unsynced: set[str] = field(default_factory=set)
     subscribed: frozenset[str] | None = None
     """The topics that a consumer group's members subscribe to in this generation; None if not known."""
+    supporters: Counter[str] = field(default_factory=Counter)
+    """How many members support each protocol."""
+    timeout_min_ms: int = NEW_MEMBER_JOIN_TIMEOUT_MS
+    """The shortest timeout that a member has had."""
     is_recorded: bool = False
     """Whether the log has a record of the group."""
     due_ms: int | None = None
@@ -169,8 +178,7 @@ class ClassicGroup:
         return not self.common_protocols().isdisjoint(name for name, _ in protocols)
 
     def common_protocols(self) -> set[str]:
-        votes = Counter(name for member in self.members.values() for name in {name for name, _ in member.protocols})
-        return {name for name, count in votes.items() if count == len(self.members)}
+        return {name for name, count in self.supporters.items() if count == len(self.members)}
 
     def select_protocol(self) -> str:
         """The protocol that most members prefer among those that all support."""
@@ -224,12 +232,23 @@ class ClassicGroup:
     def synced(self, member: Member) -> Synced:
         return Synced(ErrorCode.NONE, self.protocol_type, self.protocol_name, member.assignment)
 
-    def deadlines(self) -> Iterator[int]:
-        """The current deadlines (monotonic)."""
-        yield from self.pending.values()
+    def earliest_deadline_ms(self, now_ms: int) -> int | None:
+        """The earliest deadline (monotonic), or a later one than `due_ms` if that comes first.
+
+        Sessions that begin now end later than `due_ms`, unless that is far away, so that few calls look at all members.
+        """
+        is_soon = self.due_ms is not None and self.due_ms <= now_ms + self.timeout_min_ms
+        return min(self._rebalance_deadlines() if is_soon else self.deadlines(), default=None)
+
+    def _rebalance_deadlines(self) -> Iterator[int]:
         for deadline_ms in (self.join_deadline_ms, self.sync_deadline_ms):
             if deadline_ms is not None:
                 yield deadline_ms
+
+    def deadlines(self) -> Iterator[int]:
+        """The current deadlines (monotonic)."""
+        yield from self.pending.values()
+        yield from self._rebalance_deadlines()
         for member in self.members.values():
             if member.can_expire:
                 yield member.expires_ms
@@ -240,14 +259,37 @@ class ClassicGroup:
         if not self.members:
             self.leader = None
         self.members[member.member_id] = member
+        self._count(member, 1)
         self.leader = self.leader or member.member_id
         if member.group_instance_id is not None:
             self.static[member.group_instance_id] = member.member_id
         self.pending.pop(member.member_id, None)
 
+    def await_join(self, member_id: str, *, session_timeout_ms: int, now_ms: int) -> None:
+        """A member id was given to a client, which is to join with it."""
+        self.pending[member_id] = now_ms + session_timeout_ms
+        self.timeout_min_ms = min(self.timeout_min_ms, session_timeout_ms)
+
+    def update(
+        self, member: Member, protocols: Protocols, *, rebalance_timeout_ms: int, session_timeout_ms: int
+    ) -> None:
+        """What a member of the group says when it joins again."""
+        self._count(member, -1)
+        member.protocols = protocols
+        member.rebalance_timeout_ms, member.session_timeout_ms = rebalance_timeout_ms, session_timeout_ms
+        self._count(member, 1)
+
+    def _count(self, member: Member, change: int) -> None:
+        for name in {name for name, _ in member.protocols}:
+            self.supporters[name] += change
+            if not self.supporters[name]:
+                del self.supporters[name]
+        self.timeout_min_ms = min(self.timeout_min_ms, member.session_timeout_ms)
+
     def remove(self, member: Member, error_code: ErrorCode = ErrorCode.UNKNOWN_MEMBER_ID) -> None:
         """Remove the member and answer its waiting requests. If it was the leader another member becomes leader."""
         del self.members[member.member_id]
+        self._count(member, -1)
         self.unsynced.discard(member.member_id)
         if member.group_instance_id is not None and self.static.get(member.group_instance_id) == member.member_id:
             del self.static[member.group_instance_id]

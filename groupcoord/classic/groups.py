@@ -15,6 +15,7 @@ from raylog.config.groups import GroupLimits
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.groupcoord.classic.group import (
+    NEW_MEMBER_JOIN_TIMEOUT_MS,
     ClassicGroup,
     GroupState,
     Joined,
@@ -29,8 +30,6 @@ from raylog.groupcoord.records import STRING_BYTES_MAX, GroupCommitted, GroupDel
 
 PREFIX_OF_MEMBER_ID_MAX = 200
 """A member id begins with up to this many characters of the client or instance id, for readability."""
-NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
-"""How long a new member's join may wait: a client that gave up and retried would otherwise be two members."""
 POSTPONED_JOIN_MS_MIN = 1000
 """The shortest delay of a rebalance if the only remaining members are static ones that have not joined."""
 
@@ -272,7 +271,7 @@ class ClassicGroups:
         if group.has_no_members:
             del self.groups[group_id]
             return
-        due_ms = min(group.deadlines(), default=None)
+        due_ms = group.earliest_deadline_ms(now.monotonic_ms)
         if due_ms is not None and (group.due_ms is None or due_ms < group.due_ms):
             group.due_ms = due_ms
             heapq.heappush(self._due, (due_ms, group_id))
@@ -313,12 +312,12 @@ class ClassicGroups:
         known_id = request.member_id or group.static.get(request.group_instance_id or "", "")
         member = group.members.get(known_id)
         members_max = self._limits().members_max
-        if group.state is GroupState.EMPTY:
+        if group.state is GroupState.EMPTY or len(group.members) < members_max:
             return True
         if group.state is GroupState.PREPARING_REBALANCE:
             joined = sum(each.join_reply is not None for each in group.members.values())
             return joined < members_max or (member is not None and member.join_reply is not None)
-        return member is not None or len(group.members) < members_max
+        return member is not None
 
     def _join_anew(self, group: ClassicGroup, request: JoinRequest, reply: JoinReply, now: Now) -> None:
         instance = request.group_instance_id
@@ -328,7 +327,7 @@ class ClassicGroups:
         if owner is not None:
             self._take_over(group, group.members[owner], member_id, request, reply, now)
         elif request.require_known_member_id and instance is None:
-            group.pending[member_id] = now.monotonic_ms + request.session_timeout_ms
+            group.await_join(member_id, session_timeout_ms=request.session_timeout_ms, now_ms=now.monotonic_ms)
             reply(Joined(ErrorCode.MEMBER_ID_REQUIRED, member_id))
         else:
             self._add(group, member_id, request, reply, now)
@@ -348,7 +347,7 @@ class ClassicGroups:
             member.renew_session(now.monotonic_ms)  # the response may have been lost: it is sent again
             reply(group.joined(member))
             return
-        _update(member, request)
+        _update(group, member, request)
         self._wait_for_join(group, member, reply, now)
 
     def _take_over(
@@ -359,7 +358,7 @@ class ClassicGroups:
         client_before = (member.client_id, member.client_host)
         old_id, leader_before = member.member_id, group.leader
         group.replace(member, member_id)
-        _update(member, request)
+        _update(group, member, request)
         member.client_id, member.client_host = request.client_id, request.client_host
         member.renew_session(now.monotonic_ms)
         if group.state is not GroupState.STABLE or group.select_protocol() != group.protocol_name:
@@ -369,7 +368,10 @@ class ClassicGroups:
             self._append([group.committed({each.member_id: each.assignment for each in group.members.values()})], now)
         except KafkaError as error:
             group.replace(member, old_id)
-            member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms = before
+            protocols, rebalance_timeout_ms, session_timeout_ms = before
+            group.update(
+                member, protocols, rebalance_timeout_ms=rebalance_timeout_ms, session_timeout_ms=session_timeout_ms
+            )
             member.client_id, member.client_host = client_before
             member.renew_session(now.monotonic_ms)
             reply(Joined(error.code, ""))
@@ -542,10 +544,13 @@ def _leave(group: ClassicGroup, member_id: str, group_instance_id: str | None) -
     return ErrorCode.NONE
 
 
-def _update(member: Member, request: JoinRequest) -> None:
-    member.protocols = request.protocols
-    member.rebalance_timeout_ms = request.rebalance_timeout_ms
-    member.session_timeout_ms = request.session_timeout_ms
+def _update(group: ClassicGroup, member: Member, request: JoinRequest) -> None:
+    group.update(
+        member,
+        request.protocols,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        session_timeout_ms=request.session_timeout_ms,
+    )
 
 
 def check_texts(request: JoinRequest) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
 
-from raylog.config.consumer_groups import ConsumerGroupSettings
+from raylog.config.consumer_groups import ASSIGNED_AT_ONCE_MAX, ConsumerGroupSettings
 from raylog.core import regular_expressions
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
@@ -50,6 +50,8 @@ from raylog.groupcoord.consumer.topics import Topics, metadata_hash
 
 REGEX_REFRESH_MS_MIN: Final = 10_000
 """How long topics may appear and disappear before expressions are matched again: that takes time for many topics."""
+INTERVAL_MS_PER_MEMBER: Final = 1
+"""Between two computations of an assignment, which take a time in proportion to the members."""
 RETRY_MS: Final = 1000
 """When the removal of an expired member is tried again after the log could not be written."""
 
@@ -71,6 +73,8 @@ class _Seen:
     regex_version: int = -1
     regex_ms: int | None = None
     """When its regular expressions were matched last (monotonic)."""
+    assigned_ms: int | None = None
+    """When its assignment was computed last (monotonic)."""
 
 
 class ConsumerGroups:
@@ -121,11 +125,14 @@ class ConsumerGroups:
         seen = self._seen.get(request.group_id) or _Seen()
         matches = self._regexes_due(request.group_id, seen, now)
         draft = Draft(self._group(request))
+        assignment_epoch = draft.group.assignment_epoch
         for record in converted:
             draft.add(record)
         outcome = self._beat(draft, request, now, seen=seen, matches=matches, may_describe=may_describe)
         self.commit(outcome.records, now)
         seen.version = self._topics_version
+        if draft.group.assignment_epoch != assignment_epoch:
+            seen.assigned_ms = now.monotonic_ms
         if matches:
             seen.regex_version, seen.regex_ms = self._topics_version, now.monotonic_ms
         self._seen[request.group_id] = seen
@@ -252,10 +259,13 @@ class ConsumerGroups:
         bump = is_new or (subscribed.topic_names, subscribed.topic_regex) != (member.topic_names, member.topic_regex)
         if bump or matches:
             bump |= self._match(draft, now, again=matches, may_describe=may_describe)
-        if bump or seen.version != self._topics_version:
+        topics_changed = seen.version != self._topics_version
+        if bump or topics_changed:
             self.bump(draft, always=bump)
         if draft.group.group_epoch > draft.group.assignment_epoch:
-            self.assign(draft)
+            others_changed = (bump and not is_new) or topics_changed
+            if others_changed or self._is_assignment_due(draft.group, seen, now):
+                self.assign(draft)
         self.reconcile(draft, member_id, request.owned)
         after = draft.group.members[member_id]
         tells = request.is_full or after.assigned != member.assigned
@@ -366,6 +376,15 @@ class ConsumerGroups:
         changed_to = metadata_hash(self.topics, draft.group.topic_names())
         if always or changed_to != draft.group.metadata_hash:
             draft.add(GroupEpochBumped(draft.group.group_id, draft.group.group_epoch + 1, changed_to))
+
+    def _is_assignment_due(self, group: ConsumerGroup, seen: _Seen, now: Now) -> bool:
+        """Whether to compute the assignment now. While many members join and leave, it is computed for several changes
+        at once: until then those that have joined have no partitions, and the others keep theirs."""
+        size = len(group.members)
+        if seen.assigned_ms is None or size <= ASSIGNED_AT_ONCE_MAX:  # as in a new group
+            return True
+        interval_ms = min(size * INTERVAL_MS_PER_MEMBER, self.settings(group.group_id).assignment_interval_ms)
+        return now.monotonic_ms - seen.assigned_ms >= interval_ms
 
     def assign(self, draft: Draft) -> None:
         """The target assignment for the group epoch."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raylog.core.errors import ErrorCode
-from raylog.groupcoord.classic.group import GroupState, Joined
-from raylog.groupcoord.classic.groups import NEW_MEMBER_JOIN_TIMEOUT_MS
+from raylog.groupcoord.classic.group import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupState, Joined
 from raylog.groupcoord.records import CommittedMember, GroupCommitted, GroupDeleted
 from tests.groupcoord.coordinator import (
     RANGE,

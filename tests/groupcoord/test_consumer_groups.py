@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 import pytest
 
+from raylog.config.consumer_groups import ASSIGNED_AT_ONCE_MAX
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.groupcoord.consumer.groups import REGEX_REFRESH_MS_MIN, RETRY_MS
 from raylog.groupcoord.consumer.records import (
@@ -366,3 +368,72 @@ def test_a_thousand_members_share_a_thousand_partitions() -> None:
     names = tuple(f"no-such-topic-{number}" for number in range(20_000))
     coordinator.heartbeat("last", last.epoch, topic_names=names, owned=frozenset((A, n) for n in range(20_000)))
     assert coordinator.group.members["last"].topic_names == tuple(sorted(names))
+
+
+# --- many members at once
+
+
+INTERVAL_MS = 1000
+
+
+def crowd(size: int = ASSIGNED_AT_ONCE_MAX + 1) -> ConsumerCoordinator:
+    """A settled group that is too large for a new assignment with each change."""
+    coordinator = ConsumerCoordinator(a=size * 2, b=1)
+    coordinator.settle(*(Client(coordinator, f"m{number}", ("a",)) for number in range(size)))
+    coordinator.settings = replace(coordinator.settings, assignment_interval_ms=INTERVAL_MS)
+    coordinator.pass_time(INTERVAL_MS)
+    assert coordinator.group.state == "Stable"
+    return coordinator
+
+
+def test_members_that_join_a_large_group_together_get_one_assignment() -> None:
+    coordinator = crowd()
+    computed = coordinator.group.assignment_epoch
+    first = coordinator.join("n1", "a")
+    assert coordinator.group.assignment_epoch == first.member_epoch == computed + 1
+    others = [coordinator.join(f"n{number}", "a") for number in range(2, 5)]
+    assert {(each.member_epoch, each.assignment) for each in others} == {(first.member_epoch, NO_PARTITIONS)}
+    assert coordinator.group.state == "Assigning"
+    coordinator.pass_time(ASSIGNED_AT_ONCE_MAX)
+    coordinator.heartbeat("n1", first.member_epoch)
+    assert coordinator.group.assignment_epoch == computed + 1  # too early, for so many members
+    coordinator.pass_time(10)
+    coordinator.heartbeat("n1", first.member_epoch)
+    assert coordinator.group.assignment_epoch == coordinator.group.group_epoch == computed + 4
+    assert all(coordinator.group.target[f"n{number}"] for number in range(1, 5))
+
+
+def test_the_interval_is_the_longest_time_between_two_assignments() -> None:
+    coordinator = crowd()
+    coordinator.settings = replace(coordinator.settings, assignment_interval_ms=3)
+    coordinator.join("n1", "a")
+    coordinator.pass_time(2)
+    coordinator.join("n2", "a")
+    assert coordinator.group.state == "Assigning"
+    coordinator.pass_time(1)
+    coordinator.join("n3", "a")
+    assert coordinator.group.target["n2"]
+    coordinator.settings = replace(coordinator.settings, assignment_interval_ms=0)
+    coordinator.join("n4", "a")
+    assert coordinator.group.target["n4"]
+
+
+def test_another_subscription_or_topic_gives_a_large_group_an_assignment_at_once() -> None:
+    coordinator = crowd()
+    coordinator.join("n1", "a")
+    epoch = coordinator.group.members["m1"].member_epoch
+    coordinator.heartbeat("m1", epoch, topic_names=("b",))
+    assert coordinator.group.assignment_epoch == coordinator.group.group_epoch
+    assert {topic for topic, _ in coordinator.group.target["m1"]} == {coordinator.topics.shapes["b"].topic_id}
+    coordinator.add_partitions("a", 1)
+    coordinator.join("n2", "a")
+    assert coordinator.group.assignment_epoch == coordinator.group.group_epoch
+
+
+def test_a_new_coordinator_gives_a_large_group_an_assignment_at_once() -> None:
+    coordinator = crowd()
+    coordinator.join("n1", "a")
+    coordinator.join("n2", "a")
+    coordinator.restart()
+    coordinator.heartbeat("m0", coordinator.group.members["m0"].member_epoch)
+    assert coordinator.group.target["n2"]

@@ -43,7 +43,7 @@ class Tools:
         self._servers = ("--bootstrap-controller", cluster.bootstrap_controllers)
         self._login = folder / f"{user}.properties"
         self._login.write_text(
-            "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\ndefault.api.timeout.ms=20000\n"
+            "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\ndefault.api.timeout.ms=20000\nrequest.timeout.ms=10000\n"
             f'sasl.jaas.config={MODULE} username="{user}" password="{PASSWORD}";\n'
         )
 

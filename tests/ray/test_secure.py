@@ -26,10 +26,12 @@ from raylog.client.client_config import ClientConfig
 from raylog.config.properties import parse_properties
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 from raylog.core.password import Password
+from raylog.protocol.messages.describe_cluster import DescribeClusterRequest
 from raylog.security.authority import Authority, KeyPair
 from tests.support import administration
 from tests.support.administration import create_topic
 from tests.support.certificates import Certificates
+from tests.support.connection import BlockingConnection, connect
 from tests.support.environment import WITHOUT_COORDINATORS
 from tests.support.raw_client import RawClient
 
@@ -61,9 +63,16 @@ def code_of(cluster: raylog.Cluster, properties: Mapping[str, Any]) -> ErrorCode
 def test_one_command_makes_a_secure_cluster(tmp_path: Path) -> None:
     root = tmp_path / "a directory"
     with raylog.start(
-        "safe", data_dir=str(root), secure=True, brokers=2, users={"bob": "builder"}, **WITHOUT_COORDINATORS
+        "safe",
+        data_dir=str(root),
+        secure=True,
+        brokers=2,
+        controller_port=0,
+        users={"bob": "builder"},
+        **WITHOUT_COORDINATORS,
     ) as cluster:
         properties = cluster.client_config
+        _check_controller(cluster.bootstrap_controllers, properties)
         assert parse_properties((root / PROPERTIES_FILE).read_text()) == properties
         for path in (root / PROPERTIES_FILE, root / LIBRDKAFKA_FILE, *(root / "security").iterdir()):
             assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
@@ -220,3 +229,15 @@ def _scram(user: str, password: str) -> str:
 
 def _contains(path: Path, password: Password) -> bool:
     return password.reveal().encode() in path.read_bytes()
+
+
+def _check_controller(address: str, properties: Mapping[str, Any]) -> None:
+    """Its listener for clients has the security of the brokers' listeners."""
+    host, _, port = address.rpartition(":")
+    connection = BlockingConnection(connect(ClientConfig(address, properties), host, int(port)), client_id="test")
+    found = connection.call(DescribeClusterRequest(endpoint_type=2))
+    assert [(each.broker_id, each.port) for each in found.brokers] == [(1000, int(port))]
+    connection.close()
+    with pytest.raises(KafkaError) as refused:
+        connect(ClientConfig(address, {**properties, "ssl.truststore.location": ""}), host, int(port))
+    assert refused.value.code is ErrorCode.SASL_AUTHENTICATION_FAILED
