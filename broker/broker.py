@@ -18,6 +18,7 @@ from raylog.broker.handlers.fetch import Readable
 from raylog.broker.handlers.forwarded import PARTITIONS_OPENED
 from raylog.broker.handlers.metadata import LEADERS_CHANGED
 from raylog.broker.isr_changes import IsrChanges
+from raylog.broker.latest_offsets import LatestOffsets
 from raylog.broker.lifecycle import BrokerLifecycle, LifecycleState
 from raylog.broker.local_readers import LocalReaders
 from raylog.broker.log_cleaner import CleaningRunner, DirectRunner, LogCleaner
@@ -304,6 +305,9 @@ class Broker(Node):
             settings=lambda: self.settings.transactions,
             supports_2=lambda: self.supports_transactions_2,
             clock=lambda: self.now,
+        )
+        self.latest_offsets = LatestOffsets(
+            identity.node_id, self.partitions, lambda: self.image, self._coordination_link
         )
         self.consumer_lag = ConsumerLag(
             identity.node_id, self.groups, self.partitions, lambda: self.image, self._coordination_link

@@ -15,22 +15,14 @@ from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple
 
+from raylog.broker.latest_offsets import ask_leader
 from raylog.core.clock import Now
-from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import NO_BROKER_ID, BrokerId, TopicPartition, by_topic
+from raylog.core.ids import NO_BROKER_ID, BrokerId, TopicPartition
 from raylog.groupcoord.shards import GroupShards
 from raylog.metadata.image import MetadataImage
-from raylog.protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
 from raylog.replication.partition import Partition
 from raylog.transport.peer_link import PeerLink
 
-CONNECT_MS_MAX: Final = 1000
-"""How long a request may wait for a connection to the leader."""
 KNOWN_MS_MAX: Final = 2000
 """The lag of a partition is not shown if its end was read longer ago: its leader has not answered."""
 REQUEST_PARTITIONS_MAX: Final = 1000
@@ -38,7 +30,6 @@ SAMPLES_MAX: Final = 64
 """End offsets that are kept for each partition. When there are more, every other one of the older half is dropped."""
 SERIES_MAX: Final = 20_000
 """Committed offsets of which the lag is shown. Clients choose the names of groups."""
-LATEST: Final = -1
 
 
 class EndOffsets:
@@ -154,7 +145,7 @@ class ConsumerLag:
 
         self._busy.update(leader for leader, _ in requests)
         for leader, tps in requests:
-            self._ask(leader, tps, partial(ended, leader), now)
+            ask_leader(self._link_to(leader), tps, self._end_is, partial(ended, leader), now)
 
     def lags(self, now: Now) -> Iterator[Lag]:
         """The lag of every committed offset whose partition exists, SERIES_MAX at most."""
@@ -186,26 +177,3 @@ class ConsumerLag:
 
     def _end_is(self, tp: TopicPartition, offset: int, now: Now) -> None:
         self._ends.setdefault(tp, EndOffsets()).add(offset, now.monotonic_ms)
-
-    def _ask(self, leader: BrokerId, tps: list[TopicPartition], done: Callable[[], None], now: Now) -> None:
-        topics = tuple(
-            ListOffsetsTopic(
-                name=name,
-                partitions=tuple(ListOffsetsPartition(partition_index=each, timestamp=LATEST) for each in numbers),
-            )
-            for name, numbers in by_topic(tps)
-        )
-        request = ListOffsetsRequest(replica_id=NO_BROKER_ID, topics=topics)
-        link = self._link_to(leader)
-        link.request(request, partial(self._answered, done), partial(_failed, done), now=now, timeout_ms=CONNECT_MS_MAX)
-
-    def _answered(self, done: Callable[[], None], response: ListOffsetsResponse, now: Now) -> None:
-        for topic in response.topics:
-            for found in topic.partitions:
-                if found.error_code == ErrorCode.NONE:
-                    self._end_is(TopicPartition(topic.name, found.partition_index), found.offset, now)
-        done()
-
-
-def _failed(done: Callable[[], None], error: KafkaError, now: Now) -> None:
-    done()

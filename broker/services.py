@@ -8,6 +8,7 @@ from uuid import UUID
 
 from raylog.broker.client_telemetry import ClientTelemetry
 from raylog.broker.isr_changes import IsrChanges
+from raylog.broker.latest_offsets import LatestOffsets
 from raylog.broker.lifecycle import BrokerLifecycle
 from raylog.broker.metadata_follower import MetadataFollower
 from raylog.broker.partitions import PartitionTable
@@ -78,6 +79,7 @@ class BrokerServices(Protocol):
     share_partitions: SharePartitions
     share_sessions: ShareSessions
     persister: Persister
+    latest_offsets: LatestOffsets
     transactions: TransactionShards
     verification: Verification
     token_key: TokenKey | None

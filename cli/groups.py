@@ -16,8 +16,8 @@ Unknown values are null: the offset of a partition without a commit, the member 
 the epochs of groups whose members assign the partitions (type classic).
 
 The offset of a share group (type share) is its start offset: the first record that is not done. Its partitions
-belong to no member alone. Its lag counts all records from there on, also those that are done, unless the broker knows
-better.
+belong to no member alone. Its lag counts the records from there on that are not done; a broker without version 1 of
+DescribeShareGroupOffsets does not know it, and then all of them.
 """
 
 from __future__ import annotations

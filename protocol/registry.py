@@ -316,7 +316,7 @@ APIS: Final = (
     served(WRITE_SHARE_GROUP_STATE, "WriteShareGroupState", 0,  1, 0,    0, write_share_group_state),
     served(DELETE_SHARE_GROUP_STATE, "DeleteShareGroupState", 0, 0, 0,   0, delete_share_group_state),
     served(READ_SHARE_GROUP_STATE_SUMMARY, "ReadShareGroupStateSummary", 0, 1, 0, 0, read_share_group_state_summary),
-    served(DESCRIBE_SHARE_GROUP_OFFSETS, "DescribeShareGroupOffsets", 0, 0, 0, 0, describe_share_group_offsets),
+    served(DESCRIBE_SHARE_GROUP_OFFSETS, "DescribeShareGroupOffsets", 0, 1, 0, 0, describe_share_group_offsets),
     served(ALTER_SHARE_GROUP_OFFSETS, "AlterShareGroupOffsets", 0, 0, 0, 0, alter_share_group_offsets),
     served(DELETE_SHARE_GROUP_OFFSETS, "DeleteShareGroupOffsets", 0, 0, 0, 0, delete_share_group_offsets),
 )

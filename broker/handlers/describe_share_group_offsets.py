@@ -1,21 +1,22 @@
-"""DescribeShareGroupOffsets (key 90), v0: the start offsets of share groups (KIP-932).
+"""DescribeShareGroupOffsets (key 90), v0-1: the start offsets of share groups (KIP-932).
 
-Not served: v1 with the lag, for which the coordinator would need the end offsets of partitions that others lead.
-A partition without a start offset has -1. Requires DESCRIBE on each group and topic; when all topics are asked for,
-those that the client may not describe are left out.
+v1 lag (KIP-1226): the records from the start offset to the high watermark, without those in between that are done. It
+is -1 if one of these numbers is not known, for instance because the leader does not answer. A partition without a start
+offset has -1. Requires DESCRIBE on each group and topic; when all topics are asked for, those that the client may not
+describe are left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from raylog.broker.share.member_requests import check_enabled
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import ZERO_TOPIC_ID
+from raylog.core.ids import ZERO_TOPIC_ID, TopicPartition
 from raylog.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
@@ -25,12 +26,15 @@ from raylog.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsResponseTopic,
 )
 from raylog.security.acl import Operation, Resource
+from raylog.sharecoord.records import UNKNOWN_COUNT
 from raylog.sharecoord.states import UNINITIALIZED_START_OFFSET
 
 if TYPE_CHECKING:
     from raylog.broker.services import BrokerServices
     from raylog.transport.exchange import Exchange
 
+FIRST_VERSION_WITH_LAG: Final = 1
+UNKNOWN_LAG: Final = -1
 TopicIdPartition = tuple[UUID, int]
 Wanted = dict[str, tuple[int, ...]]
 """The partitions of each topic."""
@@ -66,14 +70,29 @@ def handle(broker: BrokerServices, exchange: Exchange, request: DescribeShareGro
         }
 
         def found(
-            place: int, group_id: str, wanted: Wanted, hidden: set[str], results: Mapping[TopicIdPartition, Any], _: Now
+            place: int,
+            group_id: str,
+            wanted: Wanted,
+            hidden: set[str],
+            ids: Mapping[TopicIdPartition, str],
+            results: Mapping[TopicIdPartition, Any],
+            _: Now,
         ) -> None:
-            topics = tuple(
-                _topic(broker, name, numbers, results, hidden=name in hidden) for name, numbers in wanted.items()
-            )
-            done(place, DescribeShareGroupOffsetsResponseGroup(group_id=group_id, topics=topics))
+            def answer(ends: Mapping[TopicPartition, int]) -> None:
+                topics = tuple(
+                    _topic(broker, name, numbers, results, ends, hidden=name in hidden)
+                    for name, numbers in wanted.items()
+                )
+                done(place, DescribeShareGroupOffsetsResponseGroup(group_id=group_id, topics=topics))
 
-        on_results = partial(found, place, group.group_id, wanted, hidden)
+            if exchange.api_version < FIRST_VERSION_WITH_LAG:
+                answer({})
+            else:
+                names = {topic_id: name for (topic_id, _), name in ids.items()}
+                tps = [TopicPartition(names[topic_id], number) for topic_id, number in results]
+                broker.latest_offsets.find(tps, answer, broker.now)
+
+        on_results = partial(found, place, group.group_id, wanted, hidden, ids)
         broker.persister.summaries(group.group_id, ids, on_results, exchange.now)
 
 
@@ -110,6 +129,7 @@ def _topic(
     name: str,
     numbers: tuple[int, ...],
     results: Mapping[TopicIdPartition, Any],
+    ends: Mapping[TopicPartition, int],
     *,
     hidden: bool,
 ) -> DescribeShareGroupOffsetsResponseTopic:
@@ -119,11 +139,14 @@ def _topic(
     return DescribeShareGroupOffsetsResponseTopic(
         topic_name=name,
         topic_id=topic_id,
-        partitions=tuple(_partition(number, results.get((topic_id, number), missing)) for number in numbers),
+        partitions=tuple(
+            _partition(number, results.get((topic_id, number), missing), ends.get(TopicPartition(name, number)))
+            for number in numbers
+        ),
     )
 
 
-def _partition(number: int, result: Any) -> DescribeShareGroupOffsetsResponsePartition:
+def _partition(number: int, result: Any, end: int | None) -> DescribeShareGroupOffsetsResponsePartition:
     if isinstance(result, KafkaError):
         return DescribeShareGroupOffsetsResponsePartition(
             partition_index=number,
@@ -131,6 +154,11 @@ def _partition(number: int, result: Any) -> DescribeShareGroupOffsetsResponsePar
             error_code=result.code,
             error_message=result.message,
         )
+    done = result.delivery_complete_count
+    is_known = done != UNKNOWN_COUNT  # which a partition without a start offset has
     return DescribeShareGroupOffsetsResponsePartition(
-        partition_index=number, start_offset=result.start_offset, leader_epoch=result.leader_epoch
+        partition_index=number,
+        start_offset=result.start_offset,
+        leader_epoch=result.leader_epoch,
+        lag=max(0, end - result.start_offset - done) if is_known and end is not None else UNKNOWN_LAG,
     )

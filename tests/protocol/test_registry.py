@@ -82,7 +82,7 @@ def test_the_version_ranges_are_those_that_stock_clients_need() -> None:
         "WriteShareGroupState": (0, 1),
         "DeleteShareGroupState": (0, 0),
         "ReadShareGroupStateSummary": (0, 1),
-        "DescribeShareGroupOffsets": (0, 0),
+        "DescribeShareGroupOffsets": (0, 1),
         "AlterShareGroupOffsets": (0, 0),
         "DeleteShareGroupOffsets": (0, 0),
     }

@@ -361,6 +361,23 @@ class TestOffsets:
         assert member.acknowledge(0, epoch=-1) == ErrorCode.NONE
         assert member.beat(member_epoch=-1).error_code == ErrorCode.NONE
 
+    def lags(self, broker: DirectBroker) -> dict[int, int]:
+        wanted = DescribeShareGroupOffsetsRequestGroup(group_id="g", topics=None)
+        (group,) = broker.call(DescribeShareGroupOffsetsRequest(groups=(wanted,)), version=1).groups
+        return {each.partition_index: each.lag for each in group.topics[0].partitions}
+
+    def test_the_lag_is_what_is_not_done(self, broker: DirectBroker, member: ShareMember) -> None:
+        produce(broker, 10)
+        assert member.acquired() == {0: [(0, 9, 1)]}
+        assert member.acknowledge(0, (0, 2, [ACCEPT]), (5, 6, [REJECT]), (8, 9, [RELEASE])) == ErrorCode.NONE
+        assert self.offsets(broker)[0] == 3
+        assert self.lags(broker) == {0: 5, 1: -1}  # of 7 records from the start offset on, 2 are done
+        self.leave(member)
+        assert self.alter(broker, 4) == ErrorCode.NONE
+        assert self.lags(broker)[0] == 6  # what was done is forgotten
+        assert self.alter(broker, 99) == ErrorCode.NONE
+        assert self.lags(broker)[0] == 0
+
     def test_they_are_described_altered_and_deleted(self, broker: DirectBroker, member: ShareMember) -> None:
         produce(broker, 5)
         assert self.offsets(broker) == {0: 0, 1: -1}
