@@ -104,8 +104,8 @@ class PoolActor:
         self._lives = [WorkerLife(partial(random.uniform, 0.8, 1.2)) for _ in range(count)]
         self._workers: dict[int, Any] = {}
         self._started: set[int] = set()
-        self._ended: list[WorkerProgress] = []
-        """The last progress of actors that have ended."""
+        self._ended: Counter[str] = Counter()
+        """The counts of all actors that have ended, as they last reported them."""
         self._seen: dict[int, WorkerProgress] = {}
         self._ready, self._finished = asyncio.Event(), asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -143,11 +143,10 @@ class PoolActor:
         return self._progress()
 
     def _progress(self) -> Progress:
-        total: Counter[str] = Counter()
+        total = self._ended.copy()
         lag: dict[TopicPartition, int] = {}
-        for each in [*self._ended, *self._seen.values()]:
-            total.update(asdict(each.counts))
         for each in self._seen.values():
+            total.update(asdict(each.counts))
             lag.update(each.lag)
         state = "running" if self._ready.is_set() else "starting"
         if self._error is not None:
@@ -188,7 +187,7 @@ class PoolActor:
             finally:
                 starting.cancel()
                 if number in self._seen:
-                    self._ended.append(self._seen.pop(number))
+                    self._ended.update(asdict(self._seen.pop(number).counts))
                 self._workers.pop(number, None)
                 if self._stopping and not self._workers:
                     self._finished.set()
