@@ -14,7 +14,14 @@ import sys
 from importlib.machinery import PathFinder
 from typing import Final
 
-PRELOADED: Final = ("pyarrow", "pandas", "pyspark.sql.pandas.serializers", "raylog.raydp_bridge.ranges")
+PRELOADED: Final = (
+    "pyarrow",
+    "pandas",
+    "pyspark.sql.pandas.serializers",
+    "raylog.raydp_bridge.ranges",
+    "raylog.raydp_bridge.sinks.exactly_once",
+    "raylog.raydp_bridge.sinks.task_writer",
+)
 """None of them may write to stdout, where Spark expects the daemon's port, or start a thread of Python."""
 
 
