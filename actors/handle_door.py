@@ -25,7 +25,7 @@ from raylog.security.sasl.mechanism import SaslClient
 
 
 class HandleDoor:
-    """To the brokers of one cluster, by the Ray to which this process is connected."""
+    """Opens sessions at the brokers of one cluster, by the Ray to which this process is connected."""
 
     def __init__(self, cluster: str, broker_ids: Mapping[tuple[str, int], int]) -> None:
         """`broker_ids` are those of the addresses that the client begins with."""
@@ -47,7 +47,7 @@ class HandleDoor:
 
 
 class NodeDoor:
-    """To brokers by their handles, at the listener for nodes of their cluster."""
+    """Opens sessions at brokers by their handles, at the listener for nodes of their cluster."""
 
     def __init__(self, brokers: Mapping[str, Any]) -> None:
         """`brokers` are handles by their names."""

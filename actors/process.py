@@ -43,7 +43,10 @@ _kept: list[Any] = []
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Of a pool, since it was started, or Ray has restarted its actor. What was not committed does not count."""
+    """What a pool has done since it was started, or Ray has restarted its actor.
+
+    What was not committed does not count.
+    """
 
     state: str
     """starting, running, stopped or failed."""

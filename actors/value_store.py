@@ -56,7 +56,7 @@ class ValueOwner:
 
 
 class RayValueStore:
-    """For `value_store=` of producers and consumers, in any process of the same Ray."""
+    """Keeps large values in Ray's object store. For `value_store=` of clients in any process of the same Ray."""
 
     def __init__(self, name: str, *, bytes_max: int, age_ms_max: int) -> None:
         """Find the owner of this name, or start it with these limits; it stays until `close`. Ray must be running."""

@@ -50,7 +50,10 @@ def open_local_endpoint(
 
 
 class LocalEndpoint:
-    """Open from `__init__` to `close`, on the running loop."""
+    """The Unix socket at which readers on this machine get descriptors.
+
+    Open from `__init__` to `close`, on the running loop.
+    """
 
     def __init__(
         self,

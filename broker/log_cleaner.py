@@ -63,7 +63,7 @@ class DirectRunner:
 
 
 class LogCleaner:
-    """Of one broker."""
+    """Chooses the logs of one broker that are compacted, and runs the cleanings."""
 
     def __init__(
         self,

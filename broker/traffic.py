@@ -55,7 +55,7 @@ class Traffic:
 
 
 class BrokerTraffic:
-    """By topic; a topic is dropped when it is deleted, and stays in the total."""
+    """Counts of records and bytes by topic; a topic is dropped when it is deleted, and stays in the total."""
 
     def __init__(self) -> None:
         self.topics: defaultdict[str, Traffic] = defaultdict(Traffic)

@@ -48,7 +48,7 @@ class Window:
 
 
 class ProducerStatistics:
-    """Of records that were acknowledged; `count` are expected. Times are in seconds of one clock."""
+    """Rate and latency of records that were acknowledged; `count` are expected. Times are in seconds of one clock."""
 
     def __init__(self, count: int, began: float) -> None:
         self.total = Window(began)

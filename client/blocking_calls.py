@@ -22,7 +22,10 @@ T = TypeVar("T")
 
 
 class BlockingCalls:
-    """Open from `__init__` to `close`; a context manager. Any number of threads may use it at the same time."""
+    """Sends single requests to the brokers of a cluster and waits for their responses.
+
+    Open from `__init__` to `close`; a context manager. Any number of threads may use it at the same time.
+    """
 
     def __init__(self, given: GivenConfig, *, waits_for_brokers: bool = True, topics: Collection[str] = ()) -> None:
         """As `AdminCore`."""

@@ -56,7 +56,10 @@ class LocatedPartition(NamedTuple):
 
 
 class ClusterMetadata:
-    """Of the topics that the client works with. Replaced with each response; leaders never go back in their epochs."""
+    """The metadata of the topics that the client works with.
+
+    Replaced with each response; leaders never go back in their epochs.
+    """
 
     def __init__(self, settings: NetworkSettings, jitter: Callable[[], float], *, create_topics: bool = False) -> None:
         """`create_topics`: whether asking for a topic may create it, if the brokers permit."""

@@ -52,7 +52,9 @@ class Connector(Protocol):
 
 
 class LocalPartitionReader:
-    """Open from `LocalBroker.open` to `close`. Not thread-safe, used by the thread of its broker; a context manager.
+    """Reads a partition of a broker on this machine from its mapped files.
+
+    Open from `LocalBroker.open` to `close`. Not thread-safe, used by the thread of its broker; a context manager.
 
     After a restart of the broker it reconnects, reopens the partition and continues at its position. A deleted topic,
     a change of leader, or a deleted offset raise KafkaError.

@@ -38,7 +38,7 @@ class Service(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a link leads to."""
+    """The destination of a link."""
 
     host: str
     port: int

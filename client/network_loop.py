@@ -31,7 +31,7 @@ NETWORK_SECONDS: Final = 3.0
 
 
 class NetworkLoop:
-    """All methods but `poke_threadsafe` are called on the loop."""
+    """Drives a NetworkClient on an asyncio loop. All methods but `poke_threadsafe` are called on the loop."""
 
     def __init__(
         self,

@@ -60,7 +60,10 @@ def _ms_until(deadline: float) -> int:
 
 
 class PartitionReader:
-    """Open from `__init__` to `close`; a context manager. Not thread-safe."""
+    """Reads one partition without a group, from mapped files where its leader is on this machine.
+
+    Open from `__init__` to `close`; a context manager. Not thread-safe.
+    """
 
     def __init__(
         self,

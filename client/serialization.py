@@ -8,7 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SerializationContext:
-    """Of which field of a record of which topic. It has the attributes of confluent-kafka's, whose serializers fit."""
+    """Names the topic, and the field of the record, that is serialized.
+
+    It has the attributes of confluent-kafka's, whose serializers fit.
+    """
 
     topic: str
     field: str

@@ -124,7 +124,7 @@ GROUP_CONSUMER_MIGRATION_POLICY: ConfigKey[str] = ConfigKey(
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupSettings:
-    """Of groups of the consumer protocol."""
+    """Settings of groups of the consumer protocol."""
 
     enabled: bool
     session_timeout_ms: int

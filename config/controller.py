@@ -66,7 +66,7 @@ LEADER_IMBALANCE_PER_BROKER_PERCENTAGE: ConfigKey[int] = ConfigKey(
 
 @dataclass(frozen=True, slots=True)
 class QuorumTimeouts:
-    """All in milliseconds."""
+    """Timeouts of the quorum, in milliseconds."""
 
     election_timeout_ms: int = 1000
     fetch_timeout_ms: int = 2000

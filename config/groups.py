@@ -94,7 +94,7 @@ def group_limits(configs: Configs) -> GroupLimits:
 
 @dataclass(frozen=True, slots=True)
 class OffsetSettings:
-    """Of committed offsets."""
+    """Settings of committed offsets."""
 
     metadata_bytes_max: int
     retention_ms: int

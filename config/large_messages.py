@@ -108,7 +108,7 @@ LARGE_CONSUMER_KEYS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class LargeSendSettings:
-    """Of a producer."""
+    """How a producer sends large messages."""
 
     segment_bytes: int
     indexes_max: int | None
@@ -119,7 +119,7 @@ class LargeSendSettings:
 
 @dataclass(frozen=True, slots=True)
 class LargeReceiveSettings:
-    """Of a consumer. Times in milliseconds, sizes in bytes."""
+    """How a consumer receives large messages. Times in milliseconds, sizes in bytes."""
 
     store_url: str
     """Empty: no values are fetched."""

@@ -157,7 +157,7 @@ SHARE_UPDATES_PER_SNAPSHOT: ConfigKey[int] = ConfigKey(
 
 @dataclass(frozen=True, slots=True)
 class ShareGroupSettings:
-    """Of share groups, as the broker's configuration says."""
+    """Settings of share groups in the broker's configuration."""
 
     session_timeout_ms: int
     heartbeat_interval_ms: int

@@ -150,7 +150,7 @@ class StoreSettings:
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """Of one listener, or of a client."""
+    """TLS settings of one listener, or of a client."""
 
     keys: StoreSettings
     trust: StoreSettings

@@ -20,7 +20,7 @@ Bounds = Mapping[TopicPartition, tuple[int, int]]
 
 
 class Lag(NamedTuple):
-    """Of one partition; None where something is not known."""
+    """The lag of a group in one partition; None where something is not known."""
 
     committed: int | None
     end: int | None

@@ -41,7 +41,7 @@ SERIES_MAX: Final = 50
 
 
 class Visitor:
-    """Open until `close`. Belongs to the loop in which it is made."""
+    """The clients of one session of the console. Open until `close`. Belongs to the loop in which it is made."""
 
     def __init__(self, config: ClientConfig, user: str) -> None:
         """Raises ConfigError."""

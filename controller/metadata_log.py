@@ -52,7 +52,10 @@ events = logging.getLogger("raylog.controller")
 
 
 class MetadataLog:
-    """Used from `open` to `close`. If a method raises KafkaError the state in memory is unchanged."""
+    """The metadata log of a controller.
+
+    Used from `open` to `close`. If a method raises KafkaError the state in memory is unchanged.
+    """
 
     def __init__(self, disk: Disk, log_dir: LogDir, log: Log, configured: VoterSet) -> None:
         """Private: use `open`."""

@@ -56,7 +56,7 @@ class ConfigType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where a value came from; the numbers of DescribeConfigs v1."""
+    """The source of a value; the numbers of DescribeConfigs v1."""
 
     DYNAMIC_TOPIC_CONFIG = 1
     DYNAMIC_BROKER_CONFIG = 2

@@ -20,7 +20,9 @@ class NewLog(NamedTuple):
 
 
 class CreationPlan:
-    """From `LogDir.plan_creation`. The caller calls `run` in another thread, then `LogDir.creation_ended` on the loop.
+    """Directories of partitions to create, from `LogDir.plan_creation`.
+
+    The caller calls `run` in another thread, then `LogDir.creation_ended` on the loop.
 
     A partition that cannot be created does not affect the others.
     """

@@ -46,7 +46,10 @@ class Cleanable(NamedTuple):
 
 
 class LogCleaning:
-    """Raises the OSErrors of the disk. After an error of `swap_next` or `settle` the log must be opened again."""
+    """Replaces the segments of a log by cleaned ones.
+
+    Methods raise the OSErrors of the disk. After an error of `swap_next` or `settle` the log must be opened again.
+    """
 
     __slots__ = (
         "_begun",

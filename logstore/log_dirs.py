@@ -20,7 +20,7 @@ events = logging.getLogger("raylog.logstore")
 
 
 class LogDirs:
-    """From `open` to `close`. Not thread-safe. A partition is in one directory."""
+    """The log directories of a broker, from `open` to `close`. Not thread-safe. A partition is in one directory."""
 
     def __init__(self, disk: Disk, dirs: Sequence[LogDir], unavailable: Mapping[str, str], found: _Futures) -> None:
         """Use `open` instead."""

@@ -88,7 +88,10 @@ class OffsetCheckpoint:
 
 
 class CheckpointPlan:
-    """From `OffsetCheckpoint.plan`. The caller calls `run` in another thread, then `ended` on the loop."""
+    """A checkpoint to write, from `OffsetCheckpoint.plan`.
+
+    The caller calls `run` in another thread, then `ended` on the loop.
+    """
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ IDS_PER_ROLE: Final = 1000
 
 
 class NodeRole(Enum):
-    """In the order of their ids: 0 to 999 are brokers, 1000 to 1999 controllers, and so on."""
+    """The roles of nodes, in the order of their ids: 0 to 999 are brokers, 1000 to 1999 controllers, and so on."""
 
     BROKER = "broker"
     CONTROLLER = "controller"

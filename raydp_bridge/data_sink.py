@@ -27,7 +27,7 @@ _OF_SPARK: Final = ("checkpointlocation", "path", "queryname")
 
 @dataclass
 class Written(WriterCommitMessage):
-    """By one task."""
+    """What one task has written."""
 
     records: int
 

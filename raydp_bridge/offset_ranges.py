@@ -48,7 +48,7 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Of the partitions that exist: the log start offset, and the offset after the last readable record."""
+    """The log start offset of each existing partition, and the offset after its last readable record."""
 
     earliest: PartitionOffsets
     latest: PartitionOffsets

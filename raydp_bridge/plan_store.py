@@ -23,7 +23,7 @@ PLANS_KEPT = 100
 
 
 class PlanStore:
-    """Of one directory, which is created if it does not exist."""
+    """The plans in one directory, which is created if it does not exist."""
 
     def __init__(self, location: str | os.PathLike[str]) -> None:
         """Raises ConfigError."""

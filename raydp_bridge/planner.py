@@ -41,7 +41,7 @@ class Stream:
 
 
 class Planner:
-    """Of one stream. Threads may share it."""
+    """Plans the batches of one stream. Threads may share it."""
 
     def __init__(self, stream: Stream, *, pause: Callable[[float], None] = time.sleep) -> None:
         """Raises ConfigError."""

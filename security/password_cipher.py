@@ -27,7 +27,7 @@ class UnreadablePassword(Exception):
 
 
 class PasswordCipher:
-    """For the nodes of one cluster."""
+    """Encrypts passwords for the nodes of one cluster."""
 
     def __init__(self, cluster_secret: bytes, new_nonce: Callable[[int], bytes]) -> None:
         self._aead = AESGCM(hmac.digest(cluster_secret, b"passwords in the metadata log", "sha256"))

@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class SecurityProtocol(Enum):
-    """By Kafka's names."""
+    """The security protocols of listeners, by Kafka's names."""
 
     PLAINTEXT = "PLAINTEXT"
     SSL = "SSL"

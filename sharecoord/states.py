@@ -33,7 +33,7 @@ STATES: Final = frozenset({0, 2, 4})
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Of one share-partition."""
+    """The state of one share-partition."""
 
     snapshot: SnapshotWritten
     """With all updates applied."""

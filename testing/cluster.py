@@ -102,7 +102,9 @@ class Node:
 
 
 class TestCluster:
-    """Open from `__init__`, when all brokers serve, to `stop`; a context manager.
+    """A cluster of raylog without Ray, a process for each node.
+
+    Open from `__init__`, when all brokers serve, to `stop`; a context manager.
 
     Clients connect through a proxy for each broker, so that its address stays while it is killed and started again.
     """

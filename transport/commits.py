@@ -56,7 +56,7 @@ class _Wait:
 
 
 class CommitQueues:
-    """All waits of one node."""
+    """The requests of one node that wait for commits."""
 
     def __init__(self) -> None:
         self._queues: dict[Hashable, deque[tuple[int, _Wait, int]]] = {}

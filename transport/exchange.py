@@ -93,7 +93,10 @@ class Owner(Protocol):
 
 
 class Exchange:
-    """States: undecided -> waiting for commits -> answered; or cancelled, when the connection closes first."""
+    """One request, from its arrival to its response.
+
+    States: undecided -> waiting for commits -> answered; or cancelled, when the connection closes first.
+    """
 
     __slots__ = (
         "_forwarded_for",

@@ -14,7 +14,10 @@ from raylog.transport.system_time import now
 
 
 class FrameSession(ServedEndpoint):
-    """Open from `__init__` until either side closes. Concurrent frames are served one after another."""
+    """A session by an actor handle, which carries frames.
+
+    Open from `__init__` until either side closes. Concurrent frames are served one after another.
+    """
 
     def __init__(self, server: NodeServer, listener: Listener) -> None:
         """Raises KafkaError(NETWORK_EXCEPTION) if a connection limit is reached."""

@@ -15,7 +15,10 @@ log = logging.getLogger("raylog.transport")
 
 
 class ListenerTls:
-    """Of one listener, or of the links to the same listener of other nodes. `context` is for the next connection."""
+    """The TLS context of one listener, or of the links to the same listener of other nodes.
+
+    `context` is for the next connection.
+    """
 
     def __init__(
         self,

@@ -50,7 +50,7 @@ class ScrapeCost:
 
 
 class MetricsEndpoint:
-    """Open from `open` until `close`."""
+    """Serves metrics to Prometheus over HTTP. Open from `open` until `close`."""
 
     def __init__(
         self,

@@ -46,7 +46,7 @@ class PendingAnswer(Protocol):
 
 
 class ServerConnection:
-    """Open until `close`."""
+    """An accepted connection without its socket. Open until `close`."""
 
     def __init__(self, *, frame_bytes_max: int, unread_bytes_max: int = 1 << 20) -> None:
         self.closing = False

@@ -37,7 +37,7 @@ WRITE_BYTES: Final = 256 << 10
 
 
 class TlsEndpoint(AcceptedEndpoint):
-    """States: handshake, secured, closed."""
+    """The socket of an accepted TLS connection. States: handshake, secured, closed."""
 
     def __init__(self, server: EndpointOwner, listener: Listener, tls: ListenerTls) -> None:
         super().__init__(server, listener)

@@ -35,7 +35,7 @@ SET, DELETE = 0, 1
 
 
 class _Change(NamedTuple):
-    """Of the configuration of one broker."""
+    """A change of the configuration of one broker."""
 
     broker: str
     values: Mapping[str, str | None]

@@ -47,7 +47,9 @@ def _blocking(operation: Callable[P, Steps[T]]) -> Callable[Concatenate[AdminCli
 
 
 class AdminClient(BlockingCalls):
-    """Open from `__init__` to `close`; a context manager. Any number of threads may use it at the same time.
+    """Administers a cluster: topics, groups, configurations, users, ACLs, quotas, transactions.
+
+    Open from `__init__` to `close`; a context manager. Any number of threads may use it at the same time.
 
     Every method takes a `timeout` in seconds in place of default.api.timeout.ms. It raises AdminError if it has failed
     for one of its items or more: `errors` and `results` of the error have what became of each.

@@ -73,7 +73,7 @@ class Answer(NamedTuple):
 
 
 class Results(NamedTuple):
-    """Of the items of a call: each is in one of the two."""
+    """The results and the errors of a call's items: each item is in one of the two."""
 
     values: dict[Any, Any]
     errors: dict[Any, KafkaError]

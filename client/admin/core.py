@@ -162,7 +162,7 @@ class Operation(Generic[T]):
 
 
 class AdminCore:
-    """Not thread-safe. A service of its network."""
+    """The admin client without sockets, threads and clock. Not thread-safe. A service of its network."""
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from raylog.quotas.filters import DEFAULT_ONLY, EXACT
 
 
 class AnyName(Enum):
-    """In a filter: any entity of the type."""
+    """Matches any entity of a type in a filter."""
 
     ANY_NAME = "any name"
 

@@ -15,7 +15,7 @@ from raylog.core.ids import TopicPartition
 
 
 class Dereferenced(NamedTuple):
-    """Of the records that were taken."""
+    """What became of the records that were taken."""
 
     records: list[ConsumerRecord]
     left: list[ConsumerRecord]
@@ -25,7 +25,7 @@ class Dereferenced(NamedTuple):
 
 
 class Dereferencing:
-    """Used by one thread at a time."""
+    """Fetches the values that records refer to. Used by one thread at a time."""
 
     def __init__(self, store: ValueStore | None, bytes_max: int) -> None:
         """Without a store, a record with a reference is an error. `bytes_max` bounds what one poll() fetches."""

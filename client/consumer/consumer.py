@@ -44,7 +44,10 @@ Found = TypeVar("Found")
 
 
 class Consumer(BlockingFace, ConsumerCalls):
-    """Open from `__init__` to `close`; a context manager. Only `wakeup` may be called by another thread meanwhile."""
+    """Reads records of topics, alone or as a member of a consumer group.
+
+    Open from `__init__` to `close`; a context manager. Only `wakeup` may be called by another thread meanwhile.
+    """
 
     def __init__(
         self,

@@ -44,7 +44,7 @@ REGEX_SINCE: Final = 1
 
 
 class Step(Enum):
-    """Where the member is."""
+    """The state of the membership."""
 
     OUT = "out"
     LOSING = "losing"

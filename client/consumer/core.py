@@ -39,7 +39,10 @@ FILES_RETRY_MS: Final = 1_000
 
 
 class ConsumerCore:
-    """Not thread-safe. A service of its network, which runs the others in their order."""
+    """The consumer without sockets, threads and clock.
+
+    Not thread-safe. A service of its network, which runs the others in their order.
+    """
 
     def __init__(
         self, servers: str, settings: ConsumerSettings, random: Random, *, assignors: Sequence[Assignor]

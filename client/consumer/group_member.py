@@ -55,7 +55,7 @@ UNKNOWN_HERE: Final = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION
 
 
 class Step(Enum):
-    """Where the member is."""
+    """The state of the membership."""
 
     OUT = "out"
     LEAVING = "leaving"

@@ -53,7 +53,7 @@ class _Open:
 
 
 class LocalFiles:
-    """For one thread."""
+    """The mapped partitions of a consumer. Used by one thread."""
 
     def __init__(self, user: str | None, settings: ConsumerSettings, *, enabled: bool) -> None:
         """`user` is the name that the consumer logs in with: files are read with the rights of that one alone."""

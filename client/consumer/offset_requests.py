@@ -39,7 +39,7 @@ NOT_ITS_TURN: Final = (
 
 
 class OffsetCommit(CoordinatorRequest):
-    """Of some partitions."""
+    """A commit of offsets of some partitions."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class OffsetCommit(CoordinatorRequest):
 
 
 class OffsetFetch(CoordinatorRequest):
-    """Of some partitions; `result` has those with a committed offset."""
+    """A fetch of committed offsets; `result` has the partitions with a committed offset."""
 
     def __init__(
         self, metadata: ClusterMetadata, group_id: str, partitions: Iterable[TopicPartition], deadline_ms: int

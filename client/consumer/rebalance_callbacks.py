@@ -37,7 +37,7 @@ class RebalanceCallback:
 
 
 class RebalanceCallbacks:
-    """Of one consumer."""
+    """The callbacks that a rebalance of one consumer has yet to make."""
 
     def __init__(self, subscription: Subscription) -> None:
         self.commit: Callable[[Sequence[TopicPartition], Now], bool] = lambda _, __: True

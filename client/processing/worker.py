@@ -57,7 +57,7 @@ class WorkerSpec:
 
 @dataclass(frozen=True, slots=True)
 class WorkerProgress:
-    """Of one worker, since it was started."""
+    """What one worker has done since it was started."""
 
     counts: Counts
     lag: Mapping[TopicPartition, int]

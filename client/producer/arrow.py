@@ -57,7 +57,10 @@ def _parts(batch: ProducerBatch) -> Iterator[ProducerBatch]:
 
 
 class TableAppender:
-    """In turn `encode_next`, which may run beside the connections, and `append`, until it is `finished`."""
+    """Appends the rows of a table.
+
+    Call `encode_next`, which may run beside the connections, and `append` in turn until it is `finished`.
+    """
 
     def __init__(
         self,

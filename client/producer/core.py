@@ -47,7 +47,10 @@ class OpenTopic:
 
 
 class ProducerCore:
-    """Not thread-safe. The faces wait where `try_append` cannot go on."""
+    """The producer without sockets, threads and clock.
+
+    Not thread-safe. The faces wait where `try_append` cannot go on.
+    """
 
     def __init__(
         self,

@@ -48,7 +48,7 @@ class StickyTopic:
 
 
 class DefaultPartitioner:
-    """By the hash of the key; records without one stick to a partition for a batch."""
+    """Chooses by the hash of the key; records without a key stick to a partition for a batch."""
 
     def __init__(
         self, choose: Choose, batch_bytes: int, *, ignore_keys: bool, waiting: Callable[[str, int], Sequence[int]]

@@ -122,7 +122,10 @@ class TableDelivery:
 
 
 class Producer:
-    """Open from `__init__` to `close`; a context manager, which ends with `close()`."""
+    """Sends records to topics.
+
+    Open from `__init__` to `close`; a context manager, which ends with `close()`.
+    """
 
     def __init__(
         self,

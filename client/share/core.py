@@ -28,7 +28,10 @@ log = logging.getLogger("raylog.client")
 
 
 class ShareConsumerCore:
-    """Not thread-safe. A service of its network, which runs the others in their order."""
+    """The share consumer without sockets, threads and clock.
+
+    Not thread-safe. A service of its network, which runs the others in their order.
+    """
 
     def __init__(self, servers: str, settings: ShareConsumerSettings, random: Random) -> None:
         """Raises ConfigError."""

@@ -49,7 +49,7 @@ MOVED: Final = (
 
 @dataclass(slots=True, eq=False)
 class _Session:
-    """With one leader."""
+    """A share session with one leader."""
 
     epoch: int = INITIAL_EPOCH
     """Of the next request."""

@@ -29,7 +29,10 @@ from raylog.transport.system_time import now
 
 
 class ShareConsumer(BlockingFace, ShareConsumerCalls):
-    """Open from `__init__` to `close`; a context manager. Only `wakeup` may be called by another thread meanwhile."""
+    """Takes records of topics as a member of a share group (KIP-932).
+
+    Open from `__init__` to `close`; a context manager. Only `wakeup` may be called by another thread meanwhile.
+    """
 
     def __init__(
         self,

@@ -31,7 +31,7 @@ log = logging.getLogger("raylog.client")
 
 
 class Step(Enum):
-    """Where the member is."""
+    """The state of the membership."""
 
     OUT = "out"
     JOINING = "joining"

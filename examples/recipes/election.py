@@ -28,7 +28,7 @@ class Deposed(Exception):
 
 
 class Leadership:
-    """From an election on until `write` raises Deposed."""
+    """One term as leader: from an election on until `write` raises Deposed."""
 
     def __init__(self, servers: str, election: str, name: str, elected_as: raylog.GroupMetadata) -> None:
         """Raises Deposed."""

@@ -34,7 +34,7 @@ def put(servers: str, *items: str) -> None:
 
 
 class Worker:
-    """From `__init__` to `close`."""
+    """Takes jobs from the queue, from `__init__` to `close`."""
 
     def __init__(self, servers: str, name: str, **settings: Any) -> None:
         """`settings` are those of a consumer."""

@@ -75,7 +75,7 @@ def collected(batches: Iterator[pa.RecordBatch], size_bytes: int = TABLE_BYTES) 
 
 
 class RowDigest:
-    """Of the rows of a task, in whatever order they come: the sum of the hashes of all rows.
+    """The digest of a task's rows, independent of their order: the sum of the hashes of all rows.
 
     A shuffle delivers the rows of a retried task in another order.
     """

@@ -23,7 +23,10 @@ _REFRESH_FACTOR: Final = 0.8
 
 
 class ClientCredentials:
-    """Call it for a token, in a thread that may block; the same token is returned until it is nearly expired."""
+    """Gets tokens by the client credentials grant of OAuth.
+
+    Call it in a thread that may block; the same token is returned until it is nearly expired.
+    """
 
     def __init__(
         self, url: str, client_id: str, client_secret: Password, *, scope: str = "", tls: TlsSettings | None = None
