@@ -9,91 +9,61 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from importlib.metadata import version
-from typing import NoReturn
+from typing import Final, NoReturn
 
-from raylog.cli import (
-    acls,
-    api_versions,
-    audit,
-    brokers,
-    cluster_id,
-    completion,
-    configs,
-    console,
-    consume,
-    consumer_perf,
-    delete_records,
-    doctor,
-    dump_log,
-    e2e_latency,
-    elect,
-    events,
-    features,
-    get_offsets,
-    groups,
-    log_dirs,
-    logs,
-    metrics,
-    mirror,
-    produce,
-    producer_perf,
-    quorum,
-    quotas,
-    reassign,
-    start,
-    status,
-    sweep_values,
-    tokens,
-    topics,
-    transactions,
-    transfer_dirs,
-    users,
-    verifiable,
-)
 from raylog.cli.examples import add_examples
 from raylog.core.errors import KafkaError
 
-COMMANDS = (
-    start,
-    doctor,
-    status,
-    console,
-    topics,
-    groups,
-    configs,
-    acls,
-    users,
-    quotas,
-    tokens,
-    produce,
-    consume,
-    get_offsets,
-    delete_records,
-    transactions,
-    producer_perf,
-    consumer_perf,
-    e2e_latency,
-    verifiable,
-    brokers,
-    reassign,
-    elect,
-    quorum,
-    log_dirs,
-    audit,
-    mirror,
-    events,
-    logs,
-    metrics,
-    features,
-    cluster_id,
-    api_versions,
-    sweep_values,
-    dump_log,
-    transfer_dirs,
-    completion,
+MODULES: Final = (
+    "start",
+    "doctor",
+    "status",
+    "console",
+    "topics",
+    "groups",
+    "configs",
+    "acls",
+    "users",
+    "quotas",
+    "tokens",
+    "produce",
+    "consume",
+    "get_offsets",
+    "delete_records",
+    "transactions",
+    "producer_perf",
+    "consumer_perf",
+    "e2e_latency",
+    "verifiable",
+    "brokers",
+    "reassign",
+    "elect",
+    "quorum",
+    "log_dirs",
+    "audit",
+    "mirror",
+    "events",
+    "logs",
+    "metrics",
+    "features",
+    "cluster_id",
+    "api_versions",
+    "sweep_values",
+    "dump_log",
+    "transfer_dirs",
+    "completion",
 )
 """In the order of `raylog --help`. Each has `add_to(subparsers)`, which sets `run`; it may return an exit code."""
+_OF_SEVERAL: Final = {
+    "export-dir": "transfer_dirs",
+    "import-dir": "transfer_dirs",
+    "verifiable-consumer": "verifiable",
+    "verifiable-producer": "verifiable",
+}
+MODULE_OF: Final = _OF_SEVERAL | {each.replace("_", "-"): each for each in MODULES if each not in _OF_SEVERAL.values()}
+"""By command. Only the module of the command that is given is imported."""
 
 FAILED = 1
 WRONG_USAGE = 2
@@ -103,7 +73,10 @@ OUTPUT_CLOSED = 141
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code. Raises SystemExit(2) on wrong usage."""
-    options = make_parser().parse_args(arguments, argparse.Namespace(make_parser=make_parser))
+    given = sys.argv[1:] if arguments is None else arguments
+    module = MODULE_OF.get(given[0]) if given else None
+    parser = make_parser() if module is None else make_parser([module])
+    options = parser.parse_args(given, argparse.Namespace(make_parser=make_parser))
     try:
         code: int | None = options.run(options)
         sys.stdout.flush()
@@ -126,8 +99,8 @@ class _Parser(argparse.ArgumentParser):
         self.exit(WRONG_USAGE, f"{self.prog}: {' '.join(message.split())} (see {self.prog} --help)\n")
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """That of the whole command line."""
+def make_parser(modules: Sequence[str] = MODULES) -> argparse.ArgumentParser:
+    """That of the whole command line, or of the commands of some modules."""
     parser = _Parser(
         prog="raylog",
         description="A Kafka-compatible commit log inside a Ray cluster.",
@@ -135,8 +108,8 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"raylog {version('raylog')}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in COMMANDS:
-        command.add_to(subparsers)
+    for module in modules:
+        import_module(f"raylog.cli.{module}").add_to(subparsers)
     add_examples(parser)
     return parser
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from raylog.cli.examples import EXAMPLES, commands
-from raylog.cli.main import main, make_parser
+from raylog.cli.main import MODULE_OF, main, make_parser
 from tests.cli.conftest import Cli
 from tests.support.cluster_thread import RunningCluster
 
@@ -76,6 +76,12 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "alice.txt").write_text("a password\n")
     (tmp_path / "alice.properties").write_text("")
     monkeypatch.chdir(tmp_path)
+
+
+def test_the_module_of_each_command_is_known() -> None:
+    assert {name.partition(" ")[0] for name in COMMANDS} == set(MODULE_OF)
+    for word, module in MODULE_OF.items():
+        assert any(name.partition(" ")[0] == word for name, _ in commands(make_parser([module])))
 
 
 @pytest.mark.parametrize("name", COMMANDS)
