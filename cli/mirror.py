@@ -9,7 +9,10 @@ status` finds it by its name. With --json it prints one object:
      "flows": [{"flow": "A->B", "shards": [0, 1], "errors": [],
      "partitions": [{"topic": "orders", "partition": 0, "target_topic": "A.orders", "shard": 1, "state": "running",
      "next_offset": 120, "lag": 0, "records": 120, "size_bytes": 9000, "records_per_sec": 4.0, "bytes_per_sec": 300.0,
-     "last_record_age_ms": 500, "replication_latency_ms": 40, "lost": 0, "error": null, "attempts": 0}],
+     "last_record_age_ms": 500, "record_ages": {"last": 30, "least": 20, "greatest": 31, "mean": 25.5},
+     "replication_latencies": {"last": 40, "least": 35, "greatest": 60, "mean": 42.0}, "lost": 0, "error": null,
+     "attempts": 0}],
+     "checkpoints": [{"group": "billing", "topic": "A.orders", "partition": 0, "spread": {"last": 4, ...}}],
      "control": [{"task": "topics", "runs": 3, "last_success_ms": 1700000000000, "error": null, "problems": []}]}]}]}
 
 `raylog mirror failover` and `failback` need no running mirror and no Ray. With --json they print one object:

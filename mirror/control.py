@@ -50,9 +50,11 @@ from raylog.mirror.planning import (
 )
 from raylog.mirror.policies import HEARTBEATS
 from raylog.mirror.schedule import Schedule
+from raylog.mirror.spread import SpreadWindow
 from raylog.security.acl import AclFilter, ResourceType
 
 log = logging.getLogger("raylog.mirror")
+LATENCY_WINDOW_MS: Final = 600_000
 PROBLEMS_KEPT: Final = 100
 """Of each task."""
 
@@ -82,8 +84,14 @@ class TaskStatus:
 class FlowControl:
     """Not thread-safe."""
 
-    def __init__(self, flow: FlowConfig, clients: Clients, now_ms: int) -> None:
+    def __init__(
+        self, flow: FlowConfig, clients: Clients, now_ms: int, *, clock: Callable[[], int] | None = None
+    ) -> None:
+        """`clock` tells how long a checkpoint took, in milliseconds; without one that is not known."""
         self.flow = flow
+        self._clock = clock
+        self.latencies: dict[tuple[str, TopicPartition], SpreadWindow] = {}
+        """Of the checkpoints of each group and partition of the target."""
         self.remotes: dict[str, str] = {}
         """The topics that are copied, with their names in the target."""
         self.partitions: dict[str, int] = {}
@@ -248,6 +256,7 @@ class FlowControl:
 
     def _translate(self, now_ms: int) -> Iterable[Problem]:
         """Follow the groups of the source, and write checkpoints for what has changed."""
+        began_ms = None if self._clock is None else self._clock()
         committed, problems = group_offsets(self._clients.source, self.groups)
         if self.status[GROUPS].last_success_ms is None or self.status[INTERNAL_TOPICS].last_success_ms is None:
             return problems  # a cluster is out of reach, and reading from it would take long
@@ -261,9 +270,18 @@ class FlowControl:
             problems += refused
         if chosen and self.flow.emit_checkpoints_ms is not None:
             self._clients.write(self.flow.checkpoints_topic, [each.encode() for each in chosen], now_ms)
+            self._time(chosen, began_ms)
         for each in chosen:
             last.setdefault(each.group, {})[each.tp] = each
         return problems
+
+    def _time(self, written: Iterable[Checkpoint], began_ms: int | None) -> None:
+        if self._clock is None or began_ms is None:
+            return
+        now_ms = self._clock()
+        for each in written:
+            window = self.latencies.setdefault((each.group, each.tp), SpreadWindow(LATENCY_WINDOW_MS))
+            window.add(now_ms - began_ms, 1, now_ms)
 
     def _commit(self, _: int) -> Iterable[Problem]:
         """Commit translated offsets for the groups that are idle in the target."""

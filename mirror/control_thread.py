@@ -11,7 +11,7 @@ from raylog.core.errors import KafkaError
 from raylog.mirror.config import FlowConfig
 from raylog.mirror.control import FlowControl
 from raylog.mirror.control_clients import ControlClients
-from raylog.mirror.flow_status import ControlStatus
+from raylog.mirror.flow_status import CheckpointLatency, ControlStatus
 from raylog.transport.system_time import now
 
 log = logging.getLogger("raylog.mirror")
@@ -49,11 +49,23 @@ class ControlThread:
             for name, each in self._control.status.items()
         )
 
+    def checkpoints(self) -> tuple[CheckpointLatency, ...]:
+        """Of any thread."""
+        control = self._control
+        if control is None:
+            return ()
+        spreads = [(*key, window.read(_time_ms())) for key, window in list(control.latencies.items())]
+        return tuple(
+            CheckpointLatency(group, tp.topic, tp.partition, spread)
+            for group, tp, spread in spreads
+            if spread is not None
+        )
+
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
                 with ControlClients(self._flow) as clients:
-                    self._control, self._error = FlowControl(self._flow, clients, _time_ms()), None
+                    self._control, self._error = FlowControl(self._flow, clients, _time_ms(), clock=_time_ms), None
                     self._run_tasks(self._control)
             except KafkaError as error:
                 self._control, self._error = None, str(error)

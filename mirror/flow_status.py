@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from raylog.mirror.shard import PartitionStatus
+from raylog.mirror.spread import Spread
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,18 @@ class ControlStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointLatency:
+    """The milliseconds from reading a group's offset in the source to its checkpoint in the target."""
+
+    group: str
+    topic: str
+    """In the target."""
+    partition: int
+    spread: Spread
+    """Of the last 10 minutes."""
+
+
+@dataclass(frozen=True, slots=True)
 class FlowStatus:
     """What a worker of a flow does."""
 
@@ -35,6 +48,8 @@ class FlowStatus:
     """Why the topics of the flow are not known, a shard cannot be opened, or offset syncs are not written."""
     control: tuple[ControlStatus, ...] = ()
     """What the worker does besides copying, if it has the control of the flow."""
+    checkpoints: tuple[CheckpointLatency, ...] = ()
+    """How long the offsets of groups took, by such a worker."""
 
 
 def with_passed_on(own: FlowStatus, others: Sequence[FlowStatus]) -> FlowStatus:
@@ -62,13 +77,23 @@ def _together(each: Sequence[PartitionStatus]) -> PartitionStatus:
         records_per_sec=sum(one.records_per_sec for one in each),
         bytes_per_sec=sum(one.bytes_per_sec for one in each),
         last_record_age_ms=_least(one.last_record_age_ms for one in each),
-        replication_latency_ms=_most(one.replication_latency_ms for one in each),
+        record_ages=_of_all(one.record_ages for one in each),
+        replication_latencies=_of_all(one.replication_latencies for one in each),
         lost=max(one.lost for one in each),
         attempts=max(one.attempts for one in each),
     )
 
 
 _STATES = ("running", "failing", "blocked")
+
+
+def _of_all(spreads: Iterable[Spread | None]) -> Spread | None:
+    """The last value and the mean are those of the one that is slowest."""
+    known = [spread for spread in spreads if spread is not None]
+    if not known:
+        return None
+    slowest = max(known, key=lambda spread: spread.mean)
+    return Spread(slowest.last, min(each.least for each in known), max(each.greatest for each in known), slowest.mean)
 
 
 def _least(values: Iterable[int | None]) -> int | None:

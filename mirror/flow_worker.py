@@ -7,7 +7,7 @@ import logging
 import random
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -161,8 +161,9 @@ class FlowWorker:
             errors.append(f"offset syncs: {self._syncs.error}")
         if self._origins is not None and self._id.origin is None and self._origins.error is not None:
             errors.append(f"producers: {self._origins.error}")
-        control = () if self._control is None else self._control.status()
-        own = FlowStatus(self._flow.name, tuple(sorted(self._running)), tuple(partitions), tuple(errors), control)
+        own = FlowStatus(self._flow.name, tuple(sorted(self._running)), tuple(partitions), tuple(errors))
+        if self._control is not None:
+            own = replace(own, control=self._control.status(), checkpoints=self._control.checkpoints())
         return with_passed_on(own, [worker.status() for worker, _ in self._passing.values()])
 
     # --- topics

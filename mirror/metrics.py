@@ -13,9 +13,16 @@ from raylog.core.metrics import Kind, Metric, Sample, exposition
 from raylog.mirror.config import ARROW
 from raylog.mirror.flow_status import FlowStatus
 from raylog.mirror.shard import PartitionStatus
+from raylog.mirror.spread import Spread
 
 PARTITION: Final = ("source", "target", "topic", "partition", "actor")
 ERROR_CHARACTERS_MAX: Final = 200
+_PICKS: Final[tuple[tuple[str, str, Callable[[Spread], float]], ...]] = (
+    ("", "The last of", lambda spread: spread.last),
+    ("_min", "The least, in the last 30 seconds, of", lambda spread: spread.least),
+    ("_max", "The greatest, in the last 30 seconds, of", lambda spread: spread.greatest),
+    ("_avg", "The mean, in the last 30 seconds, of", lambda spread: spread.mean),
+)
 
 
 class Mirrored(NamedTuple):
@@ -41,6 +48,28 @@ def _of_partitions(
             yield None if shown is None else Sample(labels, shown)
 
     return Metric(name, kind, PARTITION, doc, read)
+
+
+def _spreads(name: str, doc: str, value: Callable[[PartitionStatus], Spread | None]) -> Iterator[Metric[Mirrored]]:
+    """The last value, and those of the last 30 seconds."""
+    for suffix, of, pick in _PICKS:
+        yield _of_partitions(f"{name}{suffix}", Kind.GAUGE, f"{of} {doc}", _picked(value, pick))
+
+
+def _picked(
+    value: Callable[[PartitionStatus], Spread | None], pick: Callable[[Spread], float]
+) -> Callable[[PartitionStatus], float | None]:
+    return lambda each: None if (spread := value(each)) is None else pick(spread)
+
+
+def _checkpoints(pick: Callable[[Spread], float]) -> Callable[[Mirrored], Iterator[Sample | None]]:
+    def read(mirrored: Mirrored) -> Iterator[Sample | None]:
+        for flow in mirrored.flows:
+            source, _, target = flow.flow.partition(ARROW)
+            for each in flow.checkpoints:
+                yield Sample((source, target, each.group, each.topic, str(each.partition)), pick(each.spread))
+
+    return read
 
 
 def _partitions(mirrored: Mirrored) -> Iterator[tuple[tuple[str, ...], PartitionStatus]]:
@@ -105,11 +134,15 @@ MIRROR_METRICS: Final[tuple[Metric[Mirrored], ...]] = (
         "Bytes per second, the mean of the last 30 seconds.",
         lambda each: each.bytes_per_sec,
     ),
-    _of_partitions(
+    *_spreads(
+        f"{_MM2}_record_age_ms",
+        "the milliseconds from a batch's newest timestamp to its being read.",
+        lambda each: each.record_ages,
+    ),
+    *_spreads(
         f"{_MM2}_replication_latency_ms",
-        Kind.GAUGE,
-        "Milliseconds from the timestamp of the last copied record to its commit in the target.",
-        lambda each: each.replication_latency_ms,
+        "the milliseconds from a batch's newest timestamp to its commit in the target.",
+        lambda each: each.replication_latencies,
     ),
     _of_partitions(
         "raylog_mirror_last_record_age_seconds",
@@ -149,6 +182,16 @@ MIRROR_METRICS: Final[tuple[Metric[Mirrored], ...]] = (
         ("source", "target", "task"),
         "When a task of the control, such as topics or checkpoints, has last succeeded, by the first actor.",
         _successes,
+    ),
+    *(
+        Metric(
+            f"kafka_connect_mirror_mirrorcheckpointconnector_checkpoint_latency_ms{suffix}",
+            Kind.GAUGE,
+            ("source", "target", "group", "topic", "partition"),
+            f"{of} the milliseconds from reading a group's offset to its checkpoint.".replace("30 sec", "600 sec"),
+            _checkpoints(pick),
+        )
+        for suffix, of, pick in _PICKS
     ),
     Metric("raylog_mirror_shards", Kind.GAUGE, ("source", "target", "actor"), "Shards that the actor copies.", _shards),
 )

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -23,6 +24,7 @@ from raylog.core.errors import KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.mirror.batches import OutgoingBatch
 from raylog.mirror.progress import Progress
+from raylog.mirror.spread import Spread, SpreadWindow
 
 NO_TOPIC_IDS: Final[Mapping[str, UUID]] = {}
 RATE_WINDOW_MS: Final = 30_000
@@ -73,8 +75,10 @@ class PartitionStatus:
     """The mean of the last 30 seconds."""
     last_record_age_ms: int | None
     """Of the last record that was copied: the time since its timestamp."""
-    replication_latency_ms: int | None
-    """Of the last record that was copied: the time from its timestamp to its commit in the target."""
+    record_ages: Spread | None
+    """Of the last 30 seconds, in milliseconds: how old the newest record of each batch was when it was read."""
+    replication_latencies: Spread | None
+    """The same until its commit in the target."""
     lost: int
     """Offsets that the source had deleted before they were copied."""
     error: str | None
@@ -116,7 +120,8 @@ class PartitionCopy:
     records: int = 0
     size_bytes: int = 0
     last_timestamp_ms: int | None = None
-    latency_ms: int | None = None
+    ages: SpreadWindow = field(default_factory=partial(SpreadWindow, RATE_WINDOW_MS))
+    latencies: SpreadWindow = field(default_factory=partial(SpreadWindow, RATE_WINDOW_MS))
     source_error: KafkaError | None = None
     recent: deque[tuple[int, int, int]] = field(default_factory=deque)
     """(time, records, bytes) of the last commits."""
@@ -231,6 +236,8 @@ class Shard:
         copy.waiting.append(
             Sent(batch.first_offset, batch.next_offset, batch.record_count, batch.size_bytes, batch.max_timestamp_ms)
         )
+        if batch.max_timestamp_ms >= 0:
+            copy.ages.add(max(0, now.wall_ms - batch.max_timestamp_ms), batch.record_count, now.monotonic_ms)
         copy.sent = batch.next_offset
         self._bytes += batch.size_bytes
         self._wants_commit(now)
@@ -380,7 +387,8 @@ class Shard:
                     sum(records for _, records, _ in copy.recent) / seconds,
                     sum(size for _, _, size in copy.recent) / seconds,
                     age,
-                    copy.latency_ms,
+                    copy.ages.read(now.monotonic_ms),
+                    copy.latencies.read(now.monotonic_ms),
                     copy.lost,
                     error,
                     copy.attempts,
@@ -435,8 +443,9 @@ def _count(copy: PartitionCopy, acknowledged: int, now: Now) -> None:
         sent = copy.waiting.popleft()
         records += sent.record_count
         size_bytes += sent.size_bytes
-        copy.last_timestamp_ms = sent.max_timestamp_ms
-        copy.latency_ms = max(0, now.wall_ms - sent.max_timestamp_ms)
+        if sent.max_timestamp_ms >= 0:
+            copy.last_timestamp_ms = sent.max_timestamp_ms
+            copy.latencies.add(max(0, now.wall_ms - sent.max_timestamp_ms), sent.record_count, now.monotonic_ms)
     copy.waiting.clear()
     copy.records += records
     copy.size_bytes += size_bytes

@@ -37,8 +37,8 @@ Metrics of Kafka's that are missing belong to parts that raylog does not have: t
 response queue and the time until a response is sent, which is passed to the socket by the event that makes it.
 
 The actors of a [mirror](mirror.md) show theirs at `--metrics` of `raylog mirror start`, or `metrics_address` of
-`raylog.mirror`; `raylog mirror status` says where. Of the names of MirrorMaker 2 `record_age_ms` and
-`checkpoint_latency_ms` are missing, and the averages and extremes, which Prometheus makes of the others.
+`raylog.mirror`; `raylog mirror status` says where. They are those of MirrorMaker 2, and some of raylog's own. Batches
+are not opened, so each counts with its newest record.
 
 `raylog metrics --serve 127.0.0.1:9400` [shows those of all nodes](monitoring.md#one-endpoint-for-a-cluster), with a
 label `node` such as `broker-0`, and whether each has answered.

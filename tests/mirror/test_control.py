@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +135,7 @@ def flow_of(sides: tuple[Side, Side], topics: str, **changes: str) -> FlowConfig
 @contextmanager
 def control(flow: FlowConfig) -> Iterator[FlowControl]:
     with ControlClients(flow) as clients:
-        yield FlowControl(flow, clients, NOW)
+        yield FlowControl(flow, clients, NOW, clock=partial(next, count(NOW, 5)))
 
 
 def errors(control: FlowControl) -> Mapping[str, str]:
@@ -229,6 +231,9 @@ def test_a_copied_topic_s_consumers_fail_over_without_a_reset(sides: tuple[Side,
         (offset,) = west.admin.list_consumer_group_offsets("billing").values()
         assert offset is not None
         assert 57 - 10 <= offset.offset <= 57
+        latency = mirror.latencies["billing", TopicPartition("east.events", 0)].read(NOW)
+        assert latency is not None
+        assert latency.last == 5  # a step of the clock
         (record,) = west.records(flow.checkpoints_topic)
         assert Checkpoint.decode(*record) == Checkpoint("billing", TopicPartition("east.events", 0), 50, offset.offset)
 

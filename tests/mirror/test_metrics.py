@@ -6,12 +6,16 @@ from dataclasses import replace
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from raylog.mirror.flow_status import ControlStatus, FlowStatus
+from raylog.mirror.flow_status import CheckpointLatency, ControlStatus, FlowStatus
 from raylog.mirror.metrics import ERROR_CHARACTERS_MAX, MIRROR_METRICS, scrape
 from raylog.mirror.shard import PartitionStatus
+from raylog.mirror.spread import Spread
 
-RUNNING = PartitionStatus("t", 0, "A.t", 1, "running", 120, 7, 120, 9000, 4.0, 300.0, 500, 40, 2, None, 0)
-BLOCKED = PartitionStatus("t", 1, "A.t", 2, "blocked", None, None, 0, 0, 0.0, 0.0, None, None, 0, 'no "room"\n', 0)
+AGES, LATENCIES = Spread(30, 20, 31, 25.5), Spread(40, 35, 60, 42.0)
+RUNNING = PartitionStatus("t", 0, "A.t", 1, "running", 120, 7, 120, 9000, 4.0, 300.0, 500, AGES, LATENCIES, 2, None, 0)
+BLOCKED = PartitionStatus(
+    "t", 1, "A.t", 2, "blocked", None, None, 0, 0, 0.0, 0.0, None, None, None, 0, 'no "room"\n', 0
+)
 TASKS = (
     ControlStatus("topics", 3, 1_700_000_000_000, None, ()),
     ControlStatus("checkpoints", 1, None, "REQUEST_TIMED_OUT: target", ()),
@@ -44,7 +48,14 @@ def test_what_is_known_of_a_partition_is_shown() -> None:
         f"{SOURCE}_record_rate": 4.0,
         f"{SOURCE}_byte_count": 9000,
         f"{SOURCE}_byte_rate": 300.0,
+        f"{SOURCE}_record_age_ms": 30,
+        f"{SOURCE}_record_age_ms_min": 20,
+        f"{SOURCE}_record_age_ms_max": 31,
+        f"{SOURCE}_record_age_ms_avg": 25.5,
         f"{SOURCE}_replication_latency_ms": 40,
+        f"{SOURCE}_replication_latency_ms_min": 35,
+        f"{SOURCE}_replication_latency_ms_max": 60,
+        f"{SOURCE}_replication_latency_ms_avg": 42.0,
         "raylog_mirror_last_record_age_seconds": 0.5,
         "raylog_mirror_lag": 7,
         "raylog_mirror_lost_offsets": 2,
@@ -52,6 +63,13 @@ def test_what_is_known_of_a_partition_is_shown() -> None:
     blocked = ("A", "B", "A.t", "1", "5")
     assert blocked not in shown["raylog_mirror_lag"]
     assert shown["raylog_mirror_partition_state"] == {(*at, "running"): 1, (*blocked, "blocked"): 1}
+
+
+def test_the_latency_of_each_checkpoint_is_shown() -> None:
+    shown = found(replace(FLOW, checkpoints=(CheckpointLatency("billing", "A.t", 0, Spread(4, 3, 9, 5.0)),)))
+    name = "kafka_connect_mirror_mirrorcheckpointconnector_checkpoint_latency_ms"
+    for suffix, value in (("", 4), ("_min", 3), ("_max", 9), ("_avg", 5.0)):
+        assert shown[f"{name}{suffix}"] == {("A", "B", "billing", "A.t", "0"): value}
 
 
 def test_errors_are_shown_until_they_are_gone() -> None:

@@ -16,6 +16,7 @@ from raylog.core.ids import TopicPartition
 from raylog.mirror.batches import OutgoingBatch, outgoing_batches
 from raylog.mirror.progress import Progress
 from raylog.mirror.shard import PartitionStatus, Shard, ShardSettings
+from raylog.mirror.spread import Spread
 from raylog.protocol.records.builder import NewRecord, build_batch
 from tests.support.forms import by_form
 
@@ -86,6 +87,8 @@ def test_a_shard_goes_on_where_its_progress_is_and_elsewhere_where_the_source_be
     shown = status(it, TPS[1], 20)
     assert (shown.next_offset, shown.lag, shown.records, shown.last_record_age_ms) == (42, 58, 2, 1_020)
     assert shown.records_per_sec == pytest.approx(2 / 30)
+    assert shown.record_ages == Spread(1_000, 1_000, 1_000, 1_000)
+    assert shown.replication_latencies == Spread(1_010, 1_010, 1_010, 1_010)
     assert not it.is_dirty
 
 

@@ -23,6 +23,7 @@ SHORT = (
     (r"\bfor: \w+", "for: 2s"),
     (r"\[5m\]", "[10s]"),
     (r"lag_seconds\) > 300", "lag_seconds) > 4"),
+    (r"age_seconds\) > 300", "age_seconds) > 4"),
 )
 """Prometheus' rules wait for minutes; here the same rules wait for seconds."""
 
