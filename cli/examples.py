@@ -67,6 +67,7 @@ EXAMPLES: Final[Mapping[str, str]] = {
     "quorum remove": "raylog quorum remove 1001",
     "log-dirs describe": "raylog log-dirs describe --broker-list 0 --topic-list orders",
     "log-dirs move": "raylog log-dirs move --broker 0 --to /disk2/shop/broker-0 orders:0",
+    "verify-replicas": "raylog verify-replicas orders",
     "audit check": "raylog audit check --topic orders",
     "audit log": "raylog audit log orders",
     "mirror start": "raylog mirror start --config mm2.properties",

@@ -42,6 +42,7 @@ MODULES: Final = (
     "elect",
     "quorum",
     "log_dirs",
+    "verify_replicas",
     "audit",
     "mirror",
     "events",

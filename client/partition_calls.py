@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from raylog.client.admin.calls import Answer, Call, Leader, Steps, refused_as_a_whole
+from raylog.client.admin.calls import Answer, Broker, Call, Leader, Steps, refused_as_a_whole
 from raylog.client.admin.partitions import list_offsets
 from raylog.client.cluster_metadata import LocatedPartition
 from raylog.core.ids import TopicPartition
@@ -38,9 +38,16 @@ def offset_for(tp: TopicPartition, timestamp: int, *, committed: bool = False) -
 
 
 def fetch(
-    tp: TopicPartition, topic_id: UUID, offset: int, *, max_bytes: int, max_wait_ms: int, committed: bool
+    tp: TopicPartition,
+    topic_id: UUID,
+    offset: int,
+    *,
+    max_bytes: int,
+    max_wait_ms: int,
+    committed: bool,
+    broker_id: int | None = None,
 ) -> Steps[Fetched]:
-    """Batches from the one that contains `offset`.
+    """Batches from the one that contains `offset`, of the leader or of the replica on the broker `broker_id`.
 
     With `committed` there are none from the last stable offset on, and those of aborted transactions are named.
     """
@@ -59,6 +66,7 @@ def fetch(
             aborted = tuple(Aborted(each.producer_id, each.first_offset) for each in result.aborted_transactions or ())
             yield Answer(tp, Fetched(memoryview(b"".join(result.records or ())), aborted), result.error_code)
 
-    found = yield Call({tp: Leader(tp)}, str, lambda *_: request, read, wait_ms=max_wait_ms)
+    route = Leader(tp) if broker_id is None else Broker(broker_id)
+    found = yield Call({tp: route}, str, lambda *_: request, read, wait_ms=max_wait_ms)
     fetched: Fetched = found.checked()[tp]
     return fetched

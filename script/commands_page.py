@@ -31,6 +31,7 @@ KAFKA_TOOLS = {
     "elect": "kafka-leader-election",
     "quorum": "kafka-metadata-quorum",
     "log-dirs": "kafka-log-dirs",
+    "verify-replicas": "kafka-replica-verification",
     "mirror": "connect-mirror-maker",
     "features": "kafka-features",
     "cluster-id": "kafka-cluster",
