@@ -31,6 +31,7 @@ from benchmarks import (
     wire,
 )
 from benchmarks.figures import Figure, anonymous_megabytes, figure, show, write
+from benchmarks.page import write_page
 from benchmarks.turns import longest_turn
 
 PARTS = (
@@ -56,7 +57,11 @@ def main() -> int:
     parser.add_argument("--megabytes", type=int, default=400, help="record bytes of each run")
     parser.add_argument("--dir", help="where the broker's temporary directory is made: the disk to measure")
     parser.add_argument("--only", choices=PARTS, help="one part of it")
+    parser.add_argument("--page", action="store_true", help="only write docs/benchmarks.md from the newest results")
     arguments = parser.parse_args()
+    if arguments.page:
+        write_page()
+        return 0
     logging.disable(logging.WARNING)
 
     from raylog.raydp_bridge.session import prepare_environment

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 RESULTS = Path("bench-results")
@@ -87,7 +89,20 @@ def show(figures: list[Figure]) -> None:
 def write(figures: list[Figure], arguments: dict[str, object]) -> None:
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{time.strftime('%Y-%m-%dT%H%M%S')}.json"
-    machine = {"cpus": os.cpu_count(), "load": os.getloadavg()}
+    machine = {"cpus": os.cpu_count(), "load": os.getloadavg(), **_machine()}
     rows = [{**asdict(figure), "verdict": figure.verdict()} for figure in figures]
     path.write_text(json.dumps({"arguments": arguments, "machine": machine, "figures": rows}, indent=2))
     print(f"\nwritten to {path}")
+
+
+def _machine() -> dict[str, str]:
+    """What the figures depend on."""
+    models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return {
+        "cpu": models[0].partition(":")[2].strip() if models else platform.machine(),
+        "memory": f"{memory_bytes / (1 << 30):.0f} GiB of memory",
+        "system": f"{platform.system()} {platform.release().partition('-')[0]}",
+        "python": f"Python {platform.python_version()}",
+        "ray": f"Ray {version('ray')}",
+    }
