@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from raylog.client.consumer.fetched import ConsumerRecord
 from raylog.console import browsing
-from raylog.console.browsing import Scan, Wanted, matches, starts
+from raylog.console.browsing import AT_END, Scan, Wanted, matches, starts
 from raylog.console.fields import Fields
 from raylog.core.errors import KafkaError
 from raylog.core.ids import TopicPartition
@@ -126,6 +126,13 @@ def test_going_on_shows_every_record_once(order: list[tuple[TopicPartition, int]
     assert positions == ends
     wanted_records = [each for each in log if not contains or each.value == b"x"]
     assert sorted(found) == sorted(wanted_records)
+
+
+def test_a_partition_without_offsets_stays_where_it_was() -> None:
+    """Its broker may be down: what is written there meanwhile is shown later."""
+    asked = wanted(**{"from": "positions", "positions": "0:12,1:3"})
+    scan = Scan(asked, {A: 15}, {A: 20})
+    assert scan.positions_of([A, B, TopicPartition("t", 2)]) == {0: 15, 1: 3, 2: AT_END}
 
 
 def test_the_newest_of_all_partitions_are_shown_first() -> None:
