@@ -70,7 +70,7 @@ def test_a_running_cluster() -> None:
                 "metrics": None,
             },
         ],
-        "controllers": [{"id": 1000, "pid": 4712, "active": True, "metrics": None}],
+        "controllers": [{"id": 1000, "pid": 4712, "active": True, "metrics": None, "address": None}],
         "coordinators": [],
         "topics": {"a": {"partitions": 1}, "b": {"partitions": 2}},
     }
@@ -109,7 +109,7 @@ def test_a_restarting_broker() -> None:
     (broker,) = status["brokers"]
     assert (broker["id"], broker["port"], broker["pid"], broker["state"]) == (0, 0, 0, "restarting")
     assert (status["controllers"], status["cluster_id"]) == (
-        [{"id": 1000, "pid": 0, "active": False, "metrics": None}],
+        [{"id": 1000, "pid": 0, "active": False, "metrics": None, "address": None}],
         None,
     )
     assert "restarting" in table(status)
