@@ -12,6 +12,7 @@ from benchmarks.figures import Figure, figure, progress
 from raylog.config.consumer_groups import consumer_group_settings
 from raylog.config.groups import GroupLimits
 from raylog.config.share_groups import share_group_settings
+from raylog.config.streams_groups import streams_group_settings
 from raylog.config.table import broker_configs
 from raylog.coordination.event_log import EventLog
 from raylog.core.clock import Now
@@ -80,6 +81,7 @@ def _load(log: Log) -> float:
         limits=lambda: LIMITS,
         consumer_settings=lambda _: consumer_group_settings(broker_configs({})),
         share_settings=lambda _: share_group_settings(broker_configs({})),
+        streams_settings=lambda _: streams_group_settings(broker_configs({})),
         initialize=lambda *_: None,
         topics=ImageTopics(MetadataImage),
         new_id=lambda: "",

@@ -30,18 +30,25 @@ from raylog.broker.share.first_offset import first_offset
 from raylog.broker.share.sessions import SessionKey, ShareSessions
 from raylog.broker.share.share_partition import ShareLimits
 from raylog.broker.share.share_partitions import SharePartitions
+from raylog.broker.streams_topics import StreamsTopics
 from raylog.broker.topic_creation import Requester, TopicCreation
 from raylog.broker.traffic import BrokerTraffic
 from raylog.config.authentication import LOCAL_PRINCIPAL_MAPPING
 from raylog.config.compaction import COMPACT
 from raylog.config.consumer_groups import DISABLED, ConsumerGroupSettings
 from raylog.config.delegation_tokens import delegation_token_settings
-from raylog.config.group_resource import group_configs, settings_of_group, share_settings_of_group
+from raylog.config.group_resource import (
+    group_configs,
+    settings_of_group,
+    share_settings_of_group,
+    streams_settings_of_group,
+)
 from raylog.config.internal_topics import InternalTopic
 from raylog.config.log import LOG_DIR_FAILURE_TIMEOUT_MS, PRODUCER_COMPRESSION
 from raylog.config.network import connection_limits
 from raylog.config.settings import broker_settings
 from raylog.config.share_groups import ShareGroupSettings
+from raylog.config.streams_groups import StreamsGroupSettings
 from raylog.config.table import with_dynamic_configs
 from raylog.config.topic import topic_configs
 from raylog.core.clock import Now
@@ -204,6 +211,7 @@ class Broker(Node):
             limits=lambda: self.settings.groups,
             consumer_settings=self.consumer_group_settings,
             share_settings=self.share_group_settings,
+            streams_settings=self.streams_group_settings,
             initialize=self._initialize_share_state,
             topics=ImageTopics(lambda: self.image),
             new_id=lambda: str(new_id()),
@@ -315,6 +323,7 @@ class Broker(Node):
         self._topic_creation = TopicCreation(
             self.lifecycle.link, num_partitions=lambda: self.settings.topics.num_partitions
         )
+        self.streams_topics = StreamsTopics(self.lifecycle.link)
         self.isr_changes = IsrChanges(
             self.lifecycle.link,
             identity.node_id,
@@ -612,6 +621,11 @@ class Broker(Node):
         if self.image.metadata_level < MIXED_GROUPS_LEVEL:
             settings = replace(settings, migration=DISABLED, mixed=False)
         return settings if stored is None else settings_of_group(settings, group_configs(stored, self.configs))
+
+    def streams_group_settings(self, group_id: str) -> StreamsGroupSettings:
+        """What applies to a streams group: the broker's settings, and what is set for the group."""
+        stored, settings = self.image.group_configs.get(group_id), self.settings.streams_groups
+        return settings if stored is None else streams_settings_of_group(settings, group_configs(stored, self.configs))
 
     # --- share groups
 

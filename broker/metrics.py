@@ -15,6 +15,8 @@ from raylog.broker.broker import Broker
 from raylog.broker.consumer_lag import SERIES_MAX, Lag
 from raylog.broker.lifecycle import LifecycleState
 from raylog.broker.traffic import Traffic
+from raylog.config.consumer_groups import CONSUMER
+from raylog.config.streams_groups import STREAMS
 from raylog.core.ids import TopicPartition
 from raylog.core.metrics import PIECE_STEPS, STEP, Kind, Metric, Read, Sample, counter, exposition, gauge
 from raylog.groupcoord.classic.group import GroupState
@@ -45,7 +47,7 @@ class Snapshot:
     """Of partitions that this broker leads, by what is the case with them."""
     traffic: Traffic = field(init=False)
     groups: Counter[str] = field(default_factory=Counter)
-    """Classic groups by state, consumer groups with the prefix `consumer `, and `offsets`."""
+    """Classic groups by state, consumer and streams groups with the prefix of their kind, and `offsets`."""
     members: list[tuple[str, int]] = field(default_factory=list)
     """(group, number of members)"""
     lags: list[Lag] = field(default_factory=list)
@@ -64,12 +66,13 @@ class Snapshot:
                     self.groups[group.state.value] += 1
                     self._add_members(group_id, len(group.members))
                 yield
-            for group_id in list(shard.consumer.groups):
-                consumer_group = shard.consumer.groups.get(group_id)
-                if consumer_group is not None:
-                    self.groups[f"consumer {consumer_group.state}"] += 1
-                    self._add_members(group_id, len(consumer_group.members))
-                yield
+            for kind, groups in ((CONSUMER, shard.consumer.groups), (STREAMS, shard.streams.groups)):
+                for group_id in list(groups):
+                    managed = groups.get(group_id)
+                    if managed is not None:
+                        self.groups[f"{kind} {managed.state}"] += 1
+                        self._add_members(group_id, len(managed.members))
+                    yield
             for group_id in shard.offsets.groups():
                 self.groups["offsets"] += len(shard.offsets.committed(group_id))
                 yield
@@ -202,7 +205,12 @@ def _members(snapshot: Snapshot) -> Iterator[Sample]:
 
 def _consumer_groups(snapshot: Snapshot) -> Iterator[Sample]:
     for state in ("Empty", "Assigning", "Reconciling", "Stable"):
-        yield Sample((state.lower(),), snapshot.groups[f"consumer {state}"])
+        yield Sample((state.lower(),), snapshot.groups[f"{CONSUMER} {state}"])
+
+
+def _streams_groups(snapshot: Snapshot) -> Iterator[Sample]:
+    for state in ("Empty", "NotReady", "Assigning", "Reconciling", "Stable"):
+        yield Sample((state.lower(),), snapshot.groups[f"{STREAMS} {state}"])
 
 
 def _transactions(snapshot: Snapshot) -> Iterator[Sample]:
@@ -418,6 +426,13 @@ BROKER_METRICS: Final[tuple[Metric[Snapshot], ...]] = (
         _consumer_groups,
     ),
     Metric(
+        "kafka_server_group_coordinator_metrics_streams_group_count",
+        Kind.GAUGE,
+        ("state",),
+        "Streams groups that this node coordinates.",
+        _streams_groups,
+    ),
+    Metric(
         "kafka_consumergroup_members",
         Kind.GAUGE,
         ("consumergroup",),
@@ -443,6 +458,11 @@ BROKER_METRICS: Final[tuple[Metric[Snapshot], ...]] = (
         "kafka_server_group_coordinator_metrics_consumer_group_rebalance_count",
         "Target assignments of groups of the consumer protocol that were computed.",
         lambda snapshot: snapshot.broker.groups.counts.consumer_rebalances,
+    ),
+    counter(
+        "kafka_server_group_coordinator_metrics_streams_group_rebalance_count",
+        "Target assignments of streams groups that were computed.",
+        lambda snapshot: snapshot.broker.groups.counts.streams_rebalances,
     ),
     counter(
         "kafka_server_group_coordinator_metrics_offset_commit_count",

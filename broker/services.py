@@ -16,10 +16,12 @@ from raylog.broker.producer_ids import ProducerIds
 from raylog.broker.share.sessions import SessionKey, ShareSessions
 from raylog.broker.share.share_partition import ShareLimits
 from raylog.broker.share.share_partitions import SharePartitions
+from raylog.broker.streams_topics import StreamsTopics
 from raylog.broker.topic_creation import Requester
 from raylog.broker.traffic import BrokerTraffic
 from raylog.config.consumer_groups import ConsumerGroupSettings
 from raylog.config.settings import BrokerSettings
+from raylog.config.streams_groups import StreamsGroupSettings
 from raylog.core.clock import Now
 from raylog.core.config import Configs
 from raylog.core.ids import BrokerId, TopicPartition
@@ -75,6 +77,7 @@ class BrokerServices(Protocol):
     commits: CommitQueues
 
     groups: GroupShards
+    streams_topics: StreamsTopics
     share_states: ShareShards
     share_partitions: SharePartitions
     share_sessions: ShareSessions
@@ -95,6 +98,8 @@ class BrokerServices(Protocol):
     def topic_configs(self, topic: TopicImage) -> Configs: ...
 
     def consumer_group_settings(self, group_id: str) -> ConsumerGroupSettings: ...
+
+    def streams_group_settings(self, group_id: str) -> StreamsGroupSettings: ...
 
     def configs_after(self, changes: Mapping[str, str | None], *, replace: bool) -> Configs: ...
 

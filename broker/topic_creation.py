@@ -102,11 +102,11 @@ class TopicCreation:
             ended(now)
 
         wanted = CreateTopicsRequest(topics=topics, timeout_ms=ANSWER_MS_MAX)
-        request = wanted if requester is None else _in_the_name_of(requester, wanted)
+        request = wanted if requester is None else in_the_name_of(requester, wanted)
         self._link.request(request, answered, failed, now=now, timeout_ms=ANSWER_MS_MAX)
 
 
-def _in_the_name_of(requester: Requester, request: CreateTopicsRequest) -> EnvelopeRequest:
+def in_the_name_of(requester: Requester, request: CreateTopicsRequest) -> EnvelopeRequest:
     client, spec = requester.client, api_for(CREATE_TOPICS)
     assert spec is not None
     data = encode_request(request, api_version=spec.highest, correlation_id=0, client_id=requester.client_id)

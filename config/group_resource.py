@@ -1,4 +1,7 @@
-"""Groups: the keys that can be set for a single group, and how its configuration is read (KIP-848, KIP-932)."""
+"""Groups: the keys that can be set for a single group, and how its configuration is read.
+
+Source: KIP-848, KIP-932, KIP-1071.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +30,18 @@ from raylog.config.share_groups import (
     GROUP_SHARE_RECORD_LOCK_DURATION_MS,
     GROUP_SHARE_SESSION_TIMEOUT_MS,
     ShareGroupSettings,
+)
+from raylog.config.streams_groups import (
+    GROUP_STREAMS_HEARTBEAT_INTERVAL_MS,
+    GROUP_STREAMS_INITIAL_REBALANCE_DELAY_MS,
+    GROUP_STREAMS_MAX_HEARTBEAT_INTERVAL_MS,
+    GROUP_STREAMS_MAX_SESSION_TIMEOUT_MS,
+    GROUP_STREAMS_MAX_STANDBY_REPLICAS,
+    GROUP_STREAMS_MIN_HEARTBEAT_INTERVAL_MS,
+    GROUP_STREAMS_MIN_SESSION_TIMEOUT_MS,
+    GROUP_STREAMS_NUM_STANDBY_REPLICAS,
+    GROUP_STREAMS_SESSION_TIMEOUT_MS,
+    StreamsGroupSettings,
 )
 from raylog.core.config import ConfigKey, Configs, ConfigSchema, ConfigSource, ConfigType, Layer, at_least, one_of
 
@@ -105,6 +120,43 @@ SHARE_ISOLATION_LEVEL: ConfigKey[str] = ConfigKey(
     " for those of committed transactions only.",
     one_of(READ_COMMITTED, READ_UNCOMMITTED),
 )
+STREAMS_SESSION_TIMEOUT_MS: ConfigKey[int] = ConfigKey(
+    "streams.session.timeout.ms",
+    ConfigType.INT,
+    GROUP_STREAMS_SESSION_TIMEOUT_MS.default,
+    "Session timeout of the members of this group if it is a streams group, in milliseconds. It must be within"
+    " group.streams.min.session.timeout.ms and group.streams.max.session.timeout.ms, and greater than"
+    " streams.heartbeat.interval.ms.",
+    at_least(1),
+    GROUP_STREAMS_SESSION_TIMEOUT_MS,
+)
+STREAMS_HEARTBEAT_INTERVAL_MS: ConfigKey[int] = ConfigKey(
+    "streams.heartbeat.interval.ms",
+    ConfigType.INT,
+    GROUP_STREAMS_HEARTBEAT_INTERVAL_MS.default,
+    "How often the members of this group send heartbeats if it is a streams group, in milliseconds. It must be within"
+    " group.streams.min.heartbeat.interval.ms and group.streams.max.heartbeat.interval.ms.",
+    at_least(1),
+    GROUP_STREAMS_HEARTBEAT_INTERVAL_MS,
+)
+STREAMS_NUM_STANDBY_REPLICAS: ConfigKey[int] = ConfigKey(
+    "streams.num.standby.replicas",
+    ConfigType.INT,
+    GROUP_STREAMS_NUM_STANDBY_REPLICAS.default,
+    "Number of standby copies of each task with state if this is a streams group; at most"
+    " group.streams.max.standby.replicas. A change makes the group assign anew.",
+    at_least(0),
+    GROUP_STREAMS_NUM_STANDBY_REPLICAS,
+)
+STREAMS_INITIAL_REBALANCE_DELAY_MS: ConfigKey[int] = ConfigKey(
+    "streams.initial.rebalance.delay.ms",
+    ConfigType.INT,
+    GROUP_STREAMS_INITIAL_REBALANCE_DELAY_MS.default,
+    "How long this group, if it is a streams group, waits for more members once the first one has joined, before it"
+    " assigns tasks, in milliseconds.",
+    at_least(0),
+    GROUP_STREAMS_INITIAL_REBALANCE_DELAY_MS,
+)
 GROUP_KEYS: Final[tuple[ConfigKey[Any], ...]] = (
     CONSUMER_SESSION_TIMEOUT_MS,
     CONSUMER_HEARTBEAT_INTERVAL_MS,
@@ -113,6 +165,10 @@ GROUP_KEYS: Final[tuple[ConfigKey[Any], ...]] = (
     SHARE_RECORD_LOCK_DURATION_MS,
     SHARE_AUTO_OFFSET_RESET,
     SHARE_ISOLATION_LEVEL,
+    STREAMS_SESSION_TIMEOUT_MS,
+    STREAMS_HEARTBEAT_INTERVAL_MS,
+    STREAMS_NUM_STANDBY_REPLICAS,
+    STREAMS_INITIAL_REBALANCE_DELAY_MS,
 )
 GROUP_CONFIG: Final = ConfigSchema(GROUP_KEYS)
 
@@ -130,6 +186,9 @@ _RANGES: Final = (
         GROUP_SHARE_MIN_RECORD_LOCK_DURATION_MS,
         GROUP_SHARE_MAX_RECORD_LOCK_DURATION_MS,
     ),
+    (STREAMS_HEARTBEAT_INTERVAL_MS, GROUP_STREAMS_MIN_HEARTBEAT_INTERVAL_MS, GROUP_STREAMS_MAX_HEARTBEAT_INTERVAL_MS),
+    (STREAMS_SESSION_TIMEOUT_MS, GROUP_STREAMS_MIN_SESSION_TIMEOUT_MS, GROUP_STREAMS_MAX_SESSION_TIMEOUT_MS),
+    (STREAMS_NUM_STANDBY_REPLICAS, None, GROUP_STREAMS_MAX_STANDBY_REPLICAS),
 )
 
 
@@ -143,13 +202,14 @@ def check_group_together(configs: Configs, broker: Configs) -> None:
     """Check a group's values against the limits of brokers and each other. Raises ConfigError."""
     for key, least, greatest in _RANGES:
         value = configs[key]
-        if value < broker[least]:
+        if least is not None and value < broker[least]:
             raise key.refused(str(value), f"must be at least {least.name}, which is {broker[least]}")
         if value > broker[greatest]:
             raise key.refused(str(value), f"must be at most {greatest.name}, which is {broker[greatest]}")
     for session, heartbeat in (
         (CONSUMER_SESSION_TIMEOUT_MS, CONSUMER_HEARTBEAT_INTERVAL_MS),
         (SHARE_SESSION_TIMEOUT_MS, SHARE_HEARTBEAT_INTERVAL_MS),
+        (STREAMS_SESSION_TIMEOUT_MS, STREAMS_HEARTBEAT_INTERVAL_MS),
     ):
         if configs[session] <= configs[heartbeat]:
             rule = f"must be greater than {heartbeat.name}, which is {configs[heartbeat]}"
@@ -174,4 +234,15 @@ def share_settings_of_group(settings: ShareGroupSettings, configs: Configs) -> S
         lock_duration_ms=configs[SHARE_RECORD_LOCK_DURATION_MS],
         auto_offset_reset=configs[SHARE_AUTO_OFFSET_RESET],
         read_committed=configs[SHARE_ISOLATION_LEVEL] == READ_COMMITTED,
+    )
+
+
+def streams_settings_of_group(settings: StreamsGroupSettings, configs: Configs) -> StreamsGroupSettings:
+    """The broker's settings with what is set for one streams group."""
+    return replace(
+        settings,
+        session_timeout_ms=configs[STREAMS_SESSION_TIMEOUT_MS],
+        heartbeat_interval_ms=configs[STREAMS_HEARTBEAT_INTERVAL_MS],
+        standby_replicas=configs[STREAMS_NUM_STANDBY_REPLICAS],
+        initial_rebalance_delay_ms=configs[STREAMS_INITIAL_REBALANCE_DELAY_MS],
     )

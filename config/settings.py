@@ -16,6 +16,7 @@ from raylog.config.quotas import QuotaSettings, quota_settings
 from raylog.config.replication import FetchLimits, ReplicationSettings, fetch_limits, replication_settings
 from raylog.config.requests import RequestLimits, request_limits
 from raylog.config.share_groups import ShareGroupSettings, share_group_settings
+from raylog.config.streams_groups import StreamsGroupSettings, streams_group_settings
 from raylog.config.topic_lifecycle import TopicLifecycle, topic_lifecycle
 from raylog.config.transactions import TransactionSettings, transaction_settings
 from raylog.core.config import Configs
@@ -35,6 +36,7 @@ class BrokerSettings:
     groups: GroupLimits
     consumer_groups: ConsumerGroupSettings
     share_groups: ShareGroupSettings
+    streams_groups: StreamsGroupSettings
     offsets: OffsetSettings
     transactions: TransactionSettings
     offsets_topic: InternalTopic
@@ -58,6 +60,7 @@ def broker_settings(configs: Configs) -> BrokerSettings:
         groups=group_limits(configs),
         consumer_groups=consumer_group_settings(configs),
         share_groups=share_group_settings(configs),
+        streams_groups=streams_group_settings(configs),
         offsets=offset_settings(configs),
         transactions=transaction_settings(configs),
         offsets_topic=offsets_topic(configs),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from raylog.core.ids import TopicPartition
 from raylog.groupcoord.classic.group import ClassicGroup, GroupState
 from raylog.groupcoord.classic.subscription import CONSUMER
-from raylog.groupcoord.consumer.group import ConsumerGroup
 from raylog.groupcoord.records import OffsetCommitted
 
 UNKNOWN_TIMESTAMP_MS = -1
@@ -38,15 +37,19 @@ def expired(
     return [tp for tp, ms in last_of_use.items() if now_ms - ms >= retention_ms]
 
 
-def expired_of_consumer_group(
-    group: ConsumerGroup, committed: Mapping[TopicPartition, OffsetCommitted], *, retention_ms: int, now_ms: int
+def expired_of_managed_group(
+    subscribed: Iterable[str],
+    committed: Mapping[TopicPartition, OffsetCommitted],
+    *,
+    retention_ms: int,
+    now_ms: int,
 ) -> list[TopicPartition]:
-    """The same for a group of the consumer protocol: the retention begins with each commit, without a subscription."""
+    """The same for a group whose coordinator assigns: the retention begins with each commit, without a subscription."""
     if not committed:
         return []
-    subscribed = group.topic_names()
+    used = set(subscribed)
     return [
         tp
         for tp, each in committed.items()
-        if tp.topic not in subscribed and now_ms - each.commit_timestamp_ms >= retention_ms
+        if tp.topic not in used and now_ms - each.commit_timestamp_ms >= retention_ms
     ]

@@ -9,8 +9,8 @@ Value, version 3:                       int16 version, string protocol type, int
                                         nullable string leader, int64 timestamp of the state, array of members:
                                         string id, nullable string instance, string client id, string client host,
                                         int32 rebalance timeout, int32 session timeout, bytes subscription, assignment
-Other keys belong to groups of the consumer protocol and to share groups: `raylog.groupcoord.consumer.records` and
-`raylog.groupcoord.share.records`.
+Other keys belong to groups of the consumer protocol, share groups and streams groups:
+`raylog.groupcoord.consumer.records`, `raylog.groupcoord.share.records` and `raylog.groupcoord.streams.records`.
 A null value is a tombstone: the commit, or the group, is deleted. Strings are int16-prefixed UTF-8, bytes and
 arrays int32-prefixed.
 
@@ -27,6 +27,8 @@ from raylog.groupcoord.consumer import records as consumer_records
 from raylog.groupcoord.consumer.records import ConsumerRecord
 from raylog.groupcoord.share import records as share_records
 from raylog.groupcoord.share.records import ShareGroupRecord
+from raylog.groupcoord.streams import records as streams_records
+from raylog.groupcoord.streams.records import StreamsRecord
 from raylog.protocol.records.strings import pack_string, unpack_string
 
 _KEY_VERSION = 1
@@ -113,8 +115,10 @@ class GroupDeleted:
 
 
 OffsetRecord = OffsetCommitted | OffsetPending | TransactionEnded | OffsetDeleted
-GroupRecord = OffsetRecord | GroupCommitted | GroupDeleted | ConsumerRecord | ShareGroupRecord
-KeyedRecord = OffsetCommitted | OffsetDeleted | GroupCommitted | GroupDeleted | ConsumerRecord | ShareGroupRecord
+ManagedRecord = ConsumerRecord | ShareGroupRecord | StreamsRecord
+"""Of groups whose coordinator assigns."""
+GroupRecord = OffsetRecord | GroupCommitted | GroupDeleted | ManagedRecord
+KeyedRecord = OffsetCommitted | OffsetDeleted | GroupCommitted | GroupDeleted | ManagedRecord
 """The records with their own key and value format."""
 
 
@@ -125,6 +129,8 @@ def encode(record: KeyedRecord) -> tuple[bytes, bytes | None]:
         return key, None if isinstance(record, GroupDeleted) else _encode_group(record)
     if isinstance(record, ShareGroupRecord):
         return share_records.encode(record)
+    if isinstance(record, StreamsRecord):
+        return streams_records.encode(record)
     if not isinstance(record, OffsetCommitted | OffsetDeleted):
         return consumer_records.encode(record)
     key = b"".join(
@@ -158,6 +164,8 @@ def decode(key: bytes, value: bytes | None) -> KeyedRecord | None:
             return consumer_records.decode(version, key, value)
         if version in share_records.KINDS:
             return share_records.decode(version, key, value)
+        if version in streams_records.KINDS:
+            return streams_records.decode(version, key, value)
         if version not in (0, 1):
             return None
         group, position = unpack_string(key, 2)

@@ -13,6 +13,7 @@ from functools import partial
 from raylog.config.consumer_groups import ConsumerGroupSettings
 from raylog.config.groups import GroupLimits
 from raylog.config.share_groups import ShareGroupSettings
+from raylog.config.streams_groups import StreamsGroupSettings
 from raylog.coordination.shards import Coordinated, Coordinates, CoordinatorShards, ShardLog
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
@@ -28,7 +29,7 @@ from raylog.groupcoord.consumer.groups import ConsumerGroups, MayDescribe
 from raylog.groupcoord.consumer.heartbeat import JOINING, Answer, Heartbeat
 from raylog.groupcoord.consumer.records import ConsumerRecord
 from raylog.groupcoord.consumer.topics import Topics
-from raylog.groupcoord.expiration import expired, expired_of_consumer_group
+from raylog.groupcoord.expiration import expired, expired_of_managed_group
 from raylog.groupcoord.offsets import Commit, GroupOffsets
 from raylog.groupcoord.records import (
     GroupCommitted,
@@ -41,6 +42,10 @@ from raylog.groupcoord.records import (
 )
 from raylog.groupcoord.share.groups import Initialize, ShareAnswer, ShareGroups, ShareHeartbeat
 from raylog.groupcoord.share.records import ShareGroupRecord
+from raylog.groupcoord.streams.groups import StreamsGroups
+from raylog.groupcoord.streams.heartbeat import JOINING as STREAMS_JOINING
+from raylog.groupcoord.streams.heartbeat import StreamsAnswer, StreamsHeartbeat
+from raylog.groupcoord.streams.records import StreamsRecord
 from raylog.protocol.records.batch import BatchHeader
 from raylog.protocol.records.markers import marker_of
 from raylog.protocol.records.reader import Record
@@ -60,7 +65,9 @@ class GroupCounts:
     classic_rebalances: int = 0
     """Generations of classic groups that have begun."""
     consumer_rebalances: int = 0
-    """Target assignments that were computed."""
+    """Target assignments of consumer groups that were computed."""
+    streams_rebalances: int = 0
+    """Target assignments of streams groups that were computed."""
     offset_commits: int = 0
     offset_expirations: int = 0
 
@@ -69,6 +76,9 @@ class GroupCounts:
 
     def consumer_rebalance(self) -> None:
         self.consumer_rebalances += 1
+
+    def streams_rebalance(self) -> None:
+        self.streams_rebalances += 1
 
 
 class GroupShard:
@@ -81,6 +91,7 @@ class GroupShard:
         limits: Callable[[], GroupLimits],
         consumer_settings: Callable[[str], ConsumerGroupSettings],
         share_settings: Callable[[str], ShareGroupSettings],
+        streams_settings: Callable[[str], StreamsGroupSettings],
         initialize: Initialize,
         topics: Topics,
         new_id: Callable[[], str],
@@ -92,7 +103,7 @@ class GroupShard:
         self.classic = ClassicGroups(limits, append=self.append, new_id=new_id, on_rebalance=counts.classic_rebalance)
         self.consumer = ConsumerGroups(
             consumer_settings,
-            append=self._append_of_consumer_group,
+            append=self._append_managed,
             new_id=new_id,
             topics=topics,
             on_rebalance=counts.consumer_rebalance,
@@ -104,6 +115,9 @@ class GroupShard:
         self._topics = topics
         self._counts = counts
         self.share = ShareGroups(share_settings, append=self.append, topics=topics, initialize=initialize)
+        self.streams = StreamsGroups(
+            streams_settings, append=self._append_managed, topics=topics, on_rebalance=counts.streams_rebalance
+        )
         self._log: ShardLog[GroupRecord] = ShardLog(
             partition, encode=_encode, decode=_decode, replay=self.replay, on_append=on_append
         )
@@ -115,11 +129,17 @@ class GroupShard:
         self.classic.loaded(now)
         self.consumer.loaded(now)
         self.share.loaded(now)
+        self.streams.loaded(now)
 
     def group_ids(self) -> set[str]:
-        return (
-            self.offsets.groups() | self.classic.groups.keys() | self.consumer.groups.keys() | self.share.groups.keys()
+        return self.offsets.groups().union(
+            self.classic.groups, self.consumer.groups, self.share.groups, self.streams.groups
         )
+
+    def group_count(self) -> int:
+        """About how many groups there are: a group with members may have committed offsets, or not."""
+        managed = len(self.consumer.groups) + len(self.share.groups) + len(self.streams.groups)
+        return max(len(self.classic.groups) + managed, self.offsets.group_count)
 
     def has(self, group_id: str) -> bool:
         """Whether the group exists."""
@@ -127,6 +147,7 @@ class GroupShard:
             group_id in self.classic.groups
             or group_id in self.consumer.groups
             or group_id in self.share.groups
+            or group_id in self.streams.groups
             or self.offsets.has(group_id)
         )
 
@@ -137,7 +158,7 @@ class GroupShard:
         """
         group_id = request.group_id
         classic = self.classic.groups.get(group_id)
-        if group_id in self.share.groups:
+        if group_id in self.share.groups or group_id in self.streams.groups:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
         if classic is None:
             return self.consumer.heartbeat(request, now, may_describe=may_describe)
@@ -156,25 +177,40 @@ class GroupShard:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
         return self.share.heartbeat(request, now)
 
+    def streams_heartbeat(self, request: StreamsHeartbeat, now: Now) -> StreamsAnswer:
+        """A heartbeat of a member of a streams group. Raises KafkaError; GROUP_ID_NOT_FOUND for another kind of group.
+
+        A classic group without members becomes a streams group when a member joins it so.
+        """
+        group_id = request.group_id
+        classic = self.classic.groups.get(group_id)
+        converts = classic is not None and classic.is_unused and request.member_epoch == STREAMS_JOINING
+        if group_id in self.consumer.groups or group_id in self.share.groups or (classic is not None and not converts):
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a streams group.")
+        answer = self.streams.heartbeat(request, now)
+        if classic is not None:
+            self.classic.replaced(classic)
+        return answer
+
     def join(self, request: JoinRequest, reply: JoinReply, now: Now) -> None:
         """A member joins by the classic protocol; `reply` is called once, now or later.
 
-        A consumer group without members becomes a classic group; one with members stays what it is.
+        A consumer or streams group without members becomes a classic group; one with members stays what it is.
         """
-        if request.group_id in self.share.groups:
+        group_id = request.group_id
+        group, streams_group = self.consumer.groups.get(group_id), self.streams.groups.get(group_id)
+        if group_id in self.share.groups or (streams_group is not None and streams_group.members):
             reply(Joined(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
-            return
-        group = self.consumer.groups.get(request.group_id)
-        if group is None:
+        elif group is None and streams_group is None:
             self.classic.join(request, reply, now)
-        elif not group.members:
+        elif group is None or not group.members:
             try:
-                self.append(self.consumer.tombstones(request.group_id), now)
+                self.append([*self.consumer.tombstones(group_id), *self.streams.tombstones(group_id)], now)
             except KafkaError as error:
                 reply(Joined(error.code, request.member_id))
             else:
                 self.classic.join(request, reply, now)
-        elif self._consumer_settings(request.group_id).mixed:
+        elif self._consumer_settings(group_id).mixed:
             reply(self._classic_members.join(request, now))
         else:
             reply(Joined(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
@@ -214,22 +250,41 @@ class GroupShard:
         return True
 
     def check_commit(
-        self, group_id: str, epoch: int, member_id: str, instance_id: str | None, now: Now, *, in_transaction: bool
+        self,
+        group_id: str,
+        epoch: int,
+        member_id: str,
+        instance_id: str | None,
+        partitions: Iterable[TopicPartition],
+        now: Now,
+        *,
+        in_transaction: bool,
     ) -> None:
         """Check that the member may commit offsets in this generation or member epoch. Raises KafkaError."""
         if group_id in self.share.groups:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is a share group.")
         if group_id in self.consumer.groups:
             self.consumer.check_commit(group_id, epoch, member_id, in_transaction=in_transaction)
+        elif group_id in self.streams.groups:
+            self.streams.check_commit(group_id, epoch, member_id, partitions, in_transaction=in_transaction)
         else:
             self.classic.check_commit(group_id, epoch, member_id, instance_id, now, in_transaction=in_transaction)
 
     def is_subscribed(self, group_id: str, topic: str) -> bool:
         """Whether members of the group subscribe to the topic."""
-        return self.classic.is_subscribed(group_id, topic) or self.consumer.is_subscribed(group_id, topic)
+        return any(groups.is_subscribed(group_id, topic) for groups in (self.classic, self.consumer, self.streams))
 
-    def _append_of_consumer_group(self, decided: Sequence[ConsumerRecord], now: Now) -> None:
-        """The classic group that has become a consumer group is deleted in the same batch."""
+    def check_fetch(self, group_id: str, member_epoch: int, member_id: str | None) -> None:
+        """Check that a client that may name a member may fetch offsets. Raises KafkaError."""
+        self.consumer.check_fetch(group_id, member_epoch, member_id)
+        self.streams.check_fetch(group_id, member_epoch, member_id)
+
+    def uses_epochs(self, group_id: str, member_id: str) -> bool:
+        """Whether a client has to know member epochs to commit."""
+        return group_id in self.streams.groups or self.consumer.uses_epochs(group_id, member_id)
+
+    def _append_managed(self, decided: Sequence[ConsumerRecord] | Sequence[StreamsRecord], now: Now) -> None:
+        """The classic group that has become a consumer or streams group is deleted in the same batch."""
         replaced = [
             GroupDeleted(group_id) for group_id in {each.group for each in decided} & self.classic.groups.keys()
         ]
@@ -265,6 +320,9 @@ class GroupShard:
         if group_id in self.consumer.groups:
             self.consumer.check_delete(group_id)
             gone += self.consumer.tombstones(group_id)
+        elif group_id in self.streams.groups:
+            self.streams.check_delete(group_id)
+            gone += self.streams.tombstones(group_id)
         else:
             self.classic.check_delete(group_id)
             gone.append(GroupDeleted(group_id))
@@ -274,11 +332,12 @@ class GroupShard:
         """Delete expired offsets of these groups, and groups without members and offsets. Raises KafkaError."""
         forgotten: list[GroupRecord] = []
         for group_id in group_ids:
-            group, consumer_group = self.classic.groups.get(group_id), self.consumer.groups.get(group_id)
+            group = self.classic.groups.get(group_id)
+            managed = self.consumer.groups.get(group_id) or self.streams.groups.get(group_id)
             committed = self.offsets.committed(group_id)
-            if consumer_group is not None:
-                gone = expired_of_consumer_group(
-                    consumer_group, committed, retention_ms=retention_ms, now_ms=now.wall_ms
+            if managed is not None:
+                gone = expired_of_managed_group(
+                    managed.topic_names(), committed, retention_ms=retention_ms, now_ms=now.wall_ms
                 )
             else:
                 gone = expired(group, committed, retention_ms=retention_ms, now_ms=now.wall_ms)
@@ -287,8 +346,8 @@ class GroupShard:
             stays = len(gone) < len(committed) or self.offsets.unstable(group_id)
             if group is not None and group.is_unused and not stays:
                 forgotten.append(GroupDeleted(group_id))
-            if consumer_group is not None and not consumer_group.members and not stays:
-                forgotten += self.consumer.tombstones(group_id)
+            if managed is not None and not managed.members and not stays:
+                forgotten += [*self.consumer.tombstones(group_id), *self.streams.tombstones(group_id)]
         self.forget(forgotten, now)
 
     def replay(self, record: GroupRecord) -> None:
@@ -299,6 +358,8 @@ class GroupShard:
             self.offsets.replay(record)
         elif isinstance(record, ShareGroupRecord):
             self.share.replay(record)
+        elif isinstance(record, StreamsRecord):
+            self.streams.replay(record)
         else:
             self.consumer.replay(record)
 
@@ -313,6 +374,7 @@ class GroupShards:
         limits: Callable[[], GroupLimits],
         consumer_settings: Callable[[str], ConsumerGroupSettings],
         share_settings: Callable[[str], ShareGroupSettings],
+        streams_settings: Callable[[str], StreamsGroupSettings],
         initialize: Initialize,
         topics: Topics,
         new_id: Callable[[], str],
@@ -323,6 +385,7 @@ class GroupShards:
                 limits=limits,
                 consumer_settings=consumer_settings,
                 share_settings=share_settings,
+                streams_settings=streams_settings,
                 initialize=initialize,
                 topics=topics,
                 new_id=new_id,
@@ -361,13 +424,7 @@ class GroupShards:
         """Check that the group exists or may be created. Raises KafkaError: POLICY_VIOLATION, or as `shard`."""
         if self.shard(exchange, group).has(group):
             return
-        count = sum(
-            max(
-                len(shard.classic.groups) + len(shard.consumer.groups) + len(shard.share.groups),
-                shard.offsets.group_count,
-            )
-            for shard in self._shards.all()
-        )
+        count = sum(shard.group_count() for shard in self._shards.all())
         if count >= self._limits().groups_max:
             message = f"This broker has {count} groups and may not have more: max.groups.per.broker."
             raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
@@ -407,9 +464,12 @@ class GroupShards:
         shard, now = self.shard(exchange, group), exchange.now
         if generation_id >= 0 and not shard.has(group):
             raise KafkaError(unknown_group)
-        if generation_id >= 0 and not supports_member_epochs and shard.consumer.uses_epochs(group, member_id):
+        if generation_id >= 0 and not supports_member_epochs and shard.uses_epochs(group, member_id):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-        shard.check_commit(group, generation_id, member_id, group_instance_id, now, in_transaction=producer is not None)
+        in_transaction = producer is not None
+        shard.check_commit(
+            group, generation_id, member_id, group_instance_id, commits, now, in_transaction=in_transaction
+        )
         outcome = shard.offsets.commit(group, commits, metadata_bytes_max=metadata_bytes_max, now_ms=now.wall_ms)
         try:
             if producer is None:
@@ -439,6 +499,7 @@ class GroupShards:
         for shard in self._shards.loaded.values():
             shard.consumer.topics_changed()
             shard.share.topics_changed()
+            shard.streams.topics_changed()
 
     def topic_deleted(self, topic: str, now: Now) -> None:
         """Delete all offsets of a deleted topic in the shards of this broker. Shards whose append fails keep them.
@@ -470,6 +531,7 @@ class GroupShards:
             shard.classic.tick(now)
             shard.consumer.tick(now)
             shard.share.tick(now)
+            shard.streams.tick(now)
 
     def next_deadline_ms(self) -> int | None:
         if not self._deadline_known:
@@ -480,6 +542,7 @@ class GroupShards:
                     shard.classic.next_deadline_ms(),
                     shard.consumer.next_deadline_ms(),
                     shard.share.next_deadline_ms(),
+                    shard.streams.next_deadline_ms(),
                 )
             )
             self._deadline_ms = min((ms for ms in deadlines if ms is not None), default=None)

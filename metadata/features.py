@@ -9,6 +9,7 @@ clients use; their names and levels are Kafka's. A level is a record of the meta
 | `transaction.version` | 0-2 | 1: flexible records in `__transaction_state`; 2: transactions of version 2 (KIP-890) |
 | `group.version` | 0-1 | 1: groups of the consumer protocol (KIP-848) |
 | `share.version` | 0-1 | 1: share groups (KIP-932) |
+| `streams.version` | 0-1 | 1: streams groups (KIP-1071) |
 | `kraft.version` | 0-1 | 1: a quorum whose voters can change (KIP-853); as in Kafka it cannot be lowered |
 | `metadata.version` | 25 | Kafka's name of what clients find in 4.0; it follows `raylog.metadata`, and gates nothing |
 """
@@ -33,6 +34,7 @@ from raylog.transport.advertised_features import AdvertisedFeatures
 TRANSACTION_FEATURE: Final = "transaction.version"
 GROUP_FEATURE: Final = "group.version"
 SHARE_FEATURE: Final = "share.version"
+STREAMS_FEATURE: Final = "streams.version"
 KRAFT_FEATURE: Final = "kraft.version"
 KAFKA_METADATA_FEATURE: Final = "metadata.version"
 KAFKA_METADATA_LEVEL: Final = 25
@@ -47,6 +49,7 @@ FEATURES: Final[Mapping[str, LevelRange]] = {
     TRANSACTION_FEATURE: LevelRange(0, 2),
     GROUP_FEATURE: LevelRange(0, 1),
     SHARE_FEATURE: LevelRange(0, 1),
+    STREAMS_FEATURE: LevelRange(0, 1),
     KRAFT_FEATURE: LevelRange(*KRAFT_VERSIONS),
 }
 """The levels that this version of raylog supports, of the features whose levels are records of their own.

@@ -104,6 +104,7 @@ _ITEMS: Final[Mapping[int, Mapping[str, tuple[Items, ...]]]] = {
     registry.DESCRIBE_TOPIC_PARTITIONS: {"topics": (Items("topics"),)},
     registry.DESCRIBE_SHARE_GROUP_OFFSETS: {"groups": (Items("groups"),)},
     registry.SHARE_GROUP_DESCRIBE: {"groups": (Items("group_ids", "group_id"),)},
+    registry.STREAMS_GROUP_DESCRIBE: {"groups": (Items("group_ids", "group_id"),)},
     registry.INITIALIZE_SHARE_GROUP_STATE: {"results": _by_topic()},
     registry.READ_SHARE_GROUP_STATE: {"results": _by_topic()},
     registry.WRITE_SHARE_GROUP_STATE: {"results": _by_topic()},

@@ -87,6 +87,8 @@ from raylog.protocol.messages import (
     share_fetch,
     share_group_describe,
     share_group_heartbeat,
+    streams_group_describe,
+    streams_group_heartbeat,
     sync_group,
     txn_offset_commit,
     unregister_broker,
@@ -219,6 +221,8 @@ READ_SHARE_GROUP_STATE: Final = 84
 WRITE_SHARE_GROUP_STATE: Final = 85
 DELETE_SHARE_GROUP_STATE: Final = 86
 READ_SHARE_GROUP_STATE_SUMMARY: Final = 87
+STREAMS_GROUP_HEARTBEAT: Final = 88
+STREAMS_GROUP_DESCRIBE: Final = 89
 DESCRIBE_SHARE_GROUP_OFFSETS: Final = 90
 ALTER_SHARE_GROUP_OFFSETS: Final = 91
 DELETE_SHARE_GROUP_OFFSETS: Final = 92
@@ -316,6 +320,8 @@ APIS: Final = (
     served(WRITE_SHARE_GROUP_STATE, "WriteShareGroupState", 0,  1, 0,    0, write_share_group_state),
     served(DELETE_SHARE_GROUP_STATE, "DeleteShareGroupState", 0, 0, 0,   0, delete_share_group_state),
     served(READ_SHARE_GROUP_STATE_SUMMARY, "ReadShareGroupStateSummary", 0, 1, 0, 0, read_share_group_state_summary),
+    served(STREAMS_GROUP_HEARTBEAT, "StreamsGroupHeartbeat", 0, 0, 0,    0, streams_group_heartbeat),
+    served(STREAMS_GROUP_DESCRIBE,  "StreamsGroupDescribe", 0,  0, 0,    0, streams_group_describe),
     served(DESCRIBE_SHARE_GROUP_OFFSETS, "DescribeShareGroupOffsets", 0, 1, 0, 0, describe_share_group_offsets),
     served(ALTER_SHARE_GROUP_OFFSETS, "AlterShareGroupOffsets", 0, 0, 0, 0, alter_share_group_offsets),
     served(DELETE_SHARE_GROUP_OFFSETS, "DeleteShareGroupOffsets", 0, 0, 0, 0, delete_share_group_offsets),

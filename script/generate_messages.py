@@ -77,6 +77,16 @@ MESSAGES: tuple[tuple[str, str, str], ...] = (
     ),
     ("share_group_describe", "Requests the state and the members of share groups.", "One description for each group."),
     (
+        "streams_group_heartbeat",
+        "Joins, remains in or leaves a streams group; null: as before.",
+        "The member's epoch, its tasks if they have changed, and the state of the group.",
+    ),
+    (
+        "streams_group_describe",
+        "Requests the state, the topology and the members of streams groups.",
+        "One description for each group.",
+    ),
+    (
         "share_fetch",
         "Acquires records of share-partitions, and acknowledges those acquired before.",
         "The acquired records of each partition.",

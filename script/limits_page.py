@@ -29,12 +29,15 @@ from raylog.config.requests import (
     MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS,
     MAX_REQUEST_PARTITION_SIZE_LIMIT,
 )
+from raylog.config.streams_groups import GROUP_STREAMS_MAX_SIZE
 from raylog.config.topic_lifecycle import MAX_PARTITIONS_PER_CLUSTER, PARTITIONS_PER_REQUEST_MAX, REPLICATION_FACTOR_MAX
 from raylog.config.transactions import TRANSACTION_MAX_TIMEOUT_MS
 from raylog.controller import client_quotas, delegation_tokens
 from raylog.controller.acls import CHANGES_MAX
 from raylog.core.config import INT_MAX, ConfigKey
 from raylog.groupcoord.records import STRING_BYTES_MAX
+from raylog.groupcoord.streams.configured import TASKS_MAX
+from raylog.groupcoord.streams.topology import TOPOLOGY_ITEMS_MAX
 from raylog.logstore.record_set import RECOMPRESSED_BYTES_MAX
 from raylog.metadata.topic_names import TOPIC_NAME_LENGTH_MAX
 from raylog.protocol.records.reader import DECOMPRESSED_BYTES_MAX
@@ -140,6 +143,14 @@ LIMITS: dict[str, tuple[Limit, ...]] = {
     "Groups and transactions": (
         Limit("groups of a broker", MAX_GROUPS_PER_BROKER, "", "POLICY_VIOLATION"),
         Limit("members of a group", GROUP_MAX_SIZE, "", "GROUP_MAX_SIZE_REACHED"),
+        Limit("members of a streams group", GROUP_STREAMS_MAX_SIZE, "", "GROUP_MAX_SIZE_REACHED"),
+        Limit(
+            "subtopologies, topics and their configurations in a topology of Kafka Streams",
+            TOPOLOGY_ITEMS_MAX,
+            "",
+            "STREAMS_INVALID_TOPOLOGY",
+        ),
+        Limit("tasks of a streams group", TASKS_MAX, "", "STREAMS_INVALID_TOPOLOGY"),
         Limit("the shortest session", GROUP_MIN_SESSION_TIMEOUT_MS, "ms", "INVALID_SESSION_TIMEOUT"),
         Limit("the longest session", GROUP_MAX_SESSION_TIMEOUT_MS, "ms", "INVALID_SESSION_TIMEOUT"),
         Limit("a group id", STRING_BYTES_MAX, "bytes", "INVALID_GROUP_ID; INVALID_REQUEST to a JoinGroup"),

@@ -1,8 +1,8 @@
 """DescribeGroups (key 15), v0-6: state, protocol and members of groups.
 
 v3 authorized operations; v4 static members; v5 flexible; v6 returns GROUP_ID_NOT_FOUND for an unknown group
-(KIP-1043), which older versions report as Dead, and for a group of the consumer protocol, which ConsumerGroupDescribe
-describes. Requires DESCRIBE on each group.
+(KIP-1043), which older versions report as Dead, and for a group whose coordinator assigns, which has a request of its
+own (ConsumerGroupDescribe, ShareGroupDescribe, StreamsGroupDescribe). Requires DESCRIBE on each group.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ def _describe(
     except KafkaError as error:
         return DescribedGroup(error_code=error.code, error_message=error.message, group_id=group_id)
     group = shard.classic.groups.get(group_id)
-    is_consumer = group_id in shard.consumer.groups or group_id in shard.share.groups
-    if group is None and not is_consumer and shard.offsets.has(group_id):
+    is_other = any(group_id in kind.groups for kind in (shard.consumer, shard.share, shard.streams))
+    if group is None and not is_other and shard.offsets.has(group_id):
         group = ClassicGroup(group_id)
     if group is None:
         missing = ErrorCode.GROUP_ID_NOT_FOUND if exchange.api_version >= 6 else ErrorCode.NONE
         return DescribedGroup(
             error_code=missing,
-            error_message=_not_found(group_id, is_consumer=is_consumer) if missing else None,
+            error_message=_not_found(group_id, is_other=is_other) if missing else None,
             group_id=group_id,
             group_state=GroupState.DEAD.value,
             authorized_operations=NOT_ASKED if missing else operations,
@@ -91,5 +91,5 @@ def _describe(
     )
 
 
-def _not_found(group_id: str, *, is_consumer: bool) -> str:
-    return f"Group {group_id} is not a classic group." if is_consumer else f"Group {group_id} not found."
+def _not_found(group_id: str, *, is_other: bool) -> str:
+    return f"Group {group_id} is not a classic group." if is_other else f"Group {group_id} not found."

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from raylog.config.consumer_groups import CLASSIC, CONSUMER
 from raylog.config.share_groups import SHARE
+from raylog.config.streams_groups import STREAMS
 from raylog.core.errors import KafkaError
 from raylog.groupcoord.classic.group import GroupState
 from raylog.protocol.codec import EncodedElements
@@ -63,6 +64,11 @@ def _listed(shard: GroupShard, group_id: str) -> ListedGroup:
     share_group = shard.share.groups.get(group_id)
     if share_group is not None:
         return ListedGroup(group_id=group_id, protocol_type=SHARE, group_state=share_group.state, group_type=SHARE)
+    streams_group = shard.streams.groups.get(group_id)
+    if streams_group is not None:
+        return ListedGroup(
+            group_id=group_id, protocol_type=STREAMS, group_state=streams_group.state, group_type=STREAMS
+        )
     group = shard.classic.groups.get(group_id)
     if group is None:  # it has committed offsets, but never had a member
         return ListedGroup(group_id=group_id, group_state=GroupState.EMPTY.value, group_type=CLASSIC)

@@ -98,9 +98,7 @@ def _fetch_group(
     by_id = exchange.api_version >= 10
     try:
         broker.authorization.check(exchange, Operation.DESCRIBE, Resource.group(group.group_id))
-        broker.groups.shard(exchange, group.group_id).consumer.check_fetch(
-            group.group_id, group.member_epoch, group.member_id
-        )
+        broker.groups.shard(exchange, group.group_id).check_fetch(group.group_id, group.member_epoch, group.member_id)
         unstable = broker.groups.unstable(exchange, group.group_id) if require_stable else set()
         if group.topics is None:
             topics = _all(broker, exchange, group.group_id, unstable, by_id=by_id)

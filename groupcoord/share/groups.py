@@ -19,6 +19,7 @@ from raylog.core.errors import ErrorCode, KafkaError
 from raylog.groupcoord.consumer.deadlines import Deadlines
 from raylog.groupcoord.consumer.records import NO_PARTITIONS, Partitions
 from raylog.groupcoord.consumer.topics import Topics, metadata_hash
+from raylog.groupcoord.draft import GroupDraft
 from raylog.groupcoord.share import records
 from raylog.groupcoord.share.assignor import assign
 from raylog.groupcoord.share.group import ShareGroup, ShareMember
@@ -46,6 +47,7 @@ OnInitialized = Callable[[Partitions, Now], None]
 """Called once with the partitions whose state exists now; the others are tried again."""
 Initialize = Callable[[str, Partitions, int, OnInitialized, Now], None]
 """Create the state of the partitions for the group, with this state epoch."""
+_Draft = GroupDraft[ShareGroup, ShareGroupRecord]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,20 +71,6 @@ class ShareAnswer:
     member_epoch: int
     assignment: Partitions | None = None
     heartbeat_interval_ms: int = 0
-
-
-class _Draft:
-    """A group with decided records applied that are not appended yet. A heartbeat without records copies nothing."""
-
-    def __init__(self, group: ShareGroup) -> None:
-        self.group = group
-        self.records: list[ShareGroupRecord] = []
-
-    def add(self, record: ShareGroupRecord) -> None:
-        if not self.records:
-            self.group = self.group.copy()
-        self.records.append(record)
-        self.group.replay(record)
 
 
 class ShareGroups:

@@ -113,6 +113,8 @@ from raylog.protocol.messages.share_acknowledge import ShareAcknowledgeRequest
 from raylog.protocol.messages.share_fetch import ShareFetchRequest
 from raylog.protocol.messages.share_group_describe import ShareGroupDescribeRequest
 from raylog.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from raylog.protocol.messages.streams_group_describe import StreamsGroupDescribeRequest
+from raylog.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, Subtopology, Topology
 from raylog.protocol.messages.sync_group import SyncGroupRequest
 from raylog.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -220,6 +222,16 @@ def consumer_heartbeat(group: str, topic: str) -> ConsumerGroupHeartbeatRequest:
     )
 
 
+def streams_heartbeat(group: str, topic: str) -> StreamsGroupHeartbeatRequest:
+    """The first one of a member."""
+    return StreamsGroupHeartbeatRequest(
+        group_id=group,
+        member_id="m",
+        rebalance_timeout_ms=1000,
+        topology=Topology(subtopologies=(Subtopology(subtopology_id="0", source_topics=(topic,)),)),
+    )
+
+
 @dataclass(frozen=True)
 class Required:
     """One right that a request asks for. `request` is given a topic, group or transactional id."""
@@ -324,6 +336,13 @@ ASKED: dict[int, list[Required]] = {
     ],
     registry.CONSUMER_GROUP_DESCRIBE: [
         group_right(DESCRIBE, lambda name: ConsumerGroupDescribeRequest(group_ids=(name,)))
+    ],
+    registry.STREAMS_GROUP_HEARTBEAT: [
+        topic_right(DESCRIBE, lambda name: streams_heartbeat("g", name), beside=((READ, GROUP("g")),)),
+        group_right(READ, lambda name: streams_heartbeat(name, "t"), beside=((DESCRIBE, TOPIC("t")),)),
+    ],
+    registry.STREAMS_GROUP_DESCRIBE: [
+        group_right(DESCRIBE, lambda name: StreamsGroupDescribeRequest(group_ids=(name,)))
     ],
     registry.SHARE_GROUP_HEARTBEAT: [
         topic_right(DESCRIBE, lambda name: share_heartbeat("g", name), version=1, beside=((READ, GROUP("g")),)),

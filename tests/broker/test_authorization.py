@@ -37,6 +37,12 @@ from raylog.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
 )
+from raylog.protocol.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    Subtopology,
+    TopicInfo,
+    Topology,
+)
 from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
 from raylog.security.acl import (
     CLUSTER,
@@ -551,3 +557,29 @@ def test_brokers_of_a_cluster_with_an_authorizer_replicate_and_coordinate() -> N
     assert not refusals_in(first.answer(sent))
     copied = second.broker.partitions[TopicPartition("t", 0)]
     assert (copied.is_leader, copied.log.log_end_offset) == (False, 1)
+
+
+def test_internal_topics_of_streams_groups_require_create(broker: DirectBroker) -> None:
+    """The client is told, and nothing is created as long as one of the topics is not permitted."""
+    logs = tuple(TopicInfo(name=name) for name in ("log-a", "log-b"))
+    subtopology = Subtopology(subtopology_id="0", source_topics=("t",), state_changelog_topics=logs)
+    request = StreamsGroupHeartbeatRequest(
+        group_id="g2", member_id="m", rebalance_timeout_ms=1000, topology=Topology(subtopologies=(subtopology,))
+    )
+    alice = alice_of(broker)
+    add(
+        broker.cluster,
+        entry(READ, GROUP("g2")),
+        *(entry(DESCRIBE, TOPIC(name)) for name in ("t", "log-a", "log-b")),
+        entry(CREATE, TOPIC("log-a")),
+    )
+    response = broker.call(request, connection=alice)
+    assert [each.status_detail for each in response.status if each.status_code == 3] == [
+        "Internal topics are missing: log-a, log-b; Unauthorized to CREATE on topics log-b."
+    ]
+    broker.settle()
+    assert "log-a" not in broker.broker.image.topics
+    add(broker.cluster, entry(CREATE, TOPIC("log-b")))
+    assert broker.call(request, connection=alice).error_code == ErrorCode.NONE
+    broker.settle()
+    assert {"log-a", "log-b"} <= broker.broker.image.topics.keys()

@@ -118,7 +118,10 @@ def test_only_validated(broker: DirectBroker) -> None:
         ({"share.auto.offset.reset": "by_duration:-PT1H"}, "share.auto.offset.reset"),
         ({"share.auto.offset.reset": "none"}, "share.auto.offset.reset"),
         ({"share.isolation.level": "serializable"}, "share.isolation.level"),
-        ({"streams.session.timeout.ms": "45000"}, "streams.session.timeout.ms"),
+        ({"streams.session.timeout.ms": "60001"}, "must be at most group.streams.max.session.timeout.ms"),
+        ({"streams.heartbeat.interval.ms": "4999"}, "must be at least group.streams.min.heartbeat.interval.ms"),
+        ({"streams.num.standby.replicas": "3"}, "must be at most group.streams.max.standby.replicas"),
+        ({"streams.num.standby.replicas": "-1"}, "streams.num.standby.replicas"),
         ({"retention.ms": "1"}, "retention.ms"),
     ],
 )

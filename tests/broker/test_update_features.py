@@ -16,7 +16,10 @@ from tests.support.direct_cluster import DirectCluster
 from tests.support.transactional_client import group_coordinator
 
 LEVEL_LOWER, LEVEL_UNKNOWN = 0, LATEST_LEVEL + 1
-KNOWN = "raylog.metadata, metadata.version, transaction.version, group.version, share.version, kraft.version"
+KNOWN = (
+    "raylog.metadata, metadata.version, transaction.version, group.version, share.version, streams.version,"
+    " kraft.version"
+)
 CANNOT = "raylog.metadata cannot be set to level"
 
 
@@ -94,9 +97,9 @@ def test_nothing_changes_if_the_update_is_only_validated(cluster: DirectCluster)
             f"'' is not a feature of this cluster; it has {KNOWN}.",
         ),
         (
-            "streams.version",
+            "eligible.leader.replicas.version",
             1,
-            f"'streams.version' is not a feature of this cluster; it has {KNOWN}.",
+            f"'eligible.leader.replicas.version' is not a feature of this cluster; it has {KNOWN}.",
         ),
         (
             TRANSACTION_FEATURE,

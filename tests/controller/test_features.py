@@ -169,7 +169,7 @@ def test_a_broker_that_does_not_support_a_finalized_feature_is_refused() -> None
             register(image, *ranges)
 
 
-@pytest.mark.parametrize("record", [FeatureLevelChanged("streams.version", 1), FeatureLevelChanged(GROUP_FEATURE, 2)])
+@pytest.mark.parametrize("record", [FeatureLevelChanged("unknown.version", 1), FeatureLevelChanged(GROUP_FEATURE, 2)])
 def test_a_log_with_an_unknown_feature_is_refused(record: FeatureLevelChanged) -> None:
     with pytest.raises(UnsupportedLevel, match=record.feature):
         replay(MetadataImage(), [record])

@@ -9,6 +9,7 @@ from typing import Any
 
 from raylog.config.groups import GroupLimits
 from raylog.config.share_groups import share_group_settings
+from raylog.config.streams_groups import streams_group_settings
 from raylog.config.table import broker_configs
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
@@ -45,6 +46,7 @@ class MixedCoordinator(ConsumerCoordinator):
             limits=lambda: LIMITS,
             consumer_settings=lambda _: self.settings,
             share_settings=lambda _: share_group_settings(broker_configs({})),
+            streams_settings=lambda _: streams_group_settings(broker_configs({})),
             initialize=lambda *_: None,
             topics=self.topics,
             new_id=lambda: str(next(self._ids)),

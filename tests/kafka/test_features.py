@@ -49,4 +49,4 @@ def test_the_level_is_shown_and_raised(cluster: RunningCluster) -> None:
     run("disable", "--feature", "transaction.version")
     assert finalized("transaction.version") == "0"
     with pytest.raises(AssertionError, match="is not a feature of this cluster"):
-        run("upgrade", "--feature", "streams.version=1")
+        run("upgrade", "--feature", "eligible.leader.replicas.version=1")

@@ -2,8 +2,9 @@
 
 The application, streams/StreamsApplication.java, has two instances with standby tasks. Its changelogs are rolled and
 compacted, and its repartition topics purged, all the time. With exactly_once_v2 every count appears once and in order;
-with at_least_once nothing is lost. The usual form kills each instance, and the broker that leads a changelog, once, and
-`--long` ten times.
+with at_least_once nothing is lost. With the protocol streams the coordinator assigns the tasks and creates the internal
+topics (KIP-1071). The usual form kills each instance, and the broker that leads a changelog, once, and `--long` ten
+times.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from raylog.logstore.checkpoint import CLEANER_OFFSET_FILE
 from tests.kafka.history import ANSWER_SECONDS, QUIET, consume, create_topic, flush
 from tests.support.forms import by_form
 from tests.support.java_process import JavaProcess, killed_at_the_end, wait_until, write_properties
-from tests.support.kafka_peer import class_path
+from tests.support.kafka_peer import KAFKA_VERSION, NEWER_KAFKA_VERSION, class_path
 from tests.support.node_cluster import NodeCluster
 
 pytestmark = pytest.mark.kafka
@@ -41,15 +42,21 @@ COMMIT_MS = 500
 SETTINGS = {
     "application.id": APPLICATION,
     "num.stream.threads": 1,
-    "num.standby.replicas": 1,
     "statestore.cache.max.bytes": 0,  # every update is a record
     "repartition.purge.interval.ms": 1000,
     "topic.segment.ms": 1000,
     "topic.min.cleanable.dirty.ratio": 0.01,
-    "main.consumer.session.timeout.ms": 6000,
-    "main.consumer.heartbeat.interval.ms": 1000,
     "commit.interval.ms": COMMIT_MS,
 }
+OF_PROTOCOL: dict[str, dict[str, object]] = {
+    "classic": {
+        "num.standby.replicas": 1,
+        "main.consumer.session.timeout.ms": 6000,
+        "main.consumer.heartbeat.interval.ms": 1000,
+    },
+    "streams": {"group.protocol": "streams"},
+}
+VERSIONS = {"classic": KAFKA_VERSION, "streams": NEWER_KAFKA_VERSION}
 
 
 @pytest.fixture(scope="module")
@@ -184,9 +191,10 @@ class Outputs:
         wait_until(holds, what, pause=0)
 
 
+@pytest.mark.parametrize("protocol", ["classic", "streams"])
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
 def test_the_counts_are_right_after_kills(
-    guarantee: str, cluster: NodeCluster, classes: Path, tmp_path: Path, say: Callable[[str], None]
+    guarantee: str, protocol: str, cluster: NodeCluster, classes: Path, tmp_path: Path, say: Callable[[str], None]
 ) -> None:
     for topic in (*INPUTS, *OUTPUTS):
         create_topic(cluster, topic, partitions=PARTITIONS, replication_factor=3)
@@ -196,9 +204,10 @@ def test_the_counts_are_right_after_kills(
     for number in range(2):
         path = tmp_path / f"instance-{number}"
         own = {"bootstrap.servers": cluster.bootstrap_servers, "state.dir": path / "state"}
-        properties = {**SETTINGS, **own, "processing.guarantee": guarantee}
+        properties = {**SETTINGS, **OF_PROTOCOL[protocol], **own, "processing.guarantee": guarantee}
         file = write_properties(path / "application.properties", properties)
-        applications.append(JavaProcess(path, "StreamsApplication", file, class_paths=[str(classes)]))
+        version = VERSIONS[protocol]
+        applications.append(JavaProcess(path, "StreamsApplication", file, class_paths=[str(classes)], version=version))
     began = time.monotonic()
     with killed_at_the_end(applications):
         for application in applications:
@@ -230,7 +239,7 @@ def test_the_counts_are_right_after_kills(
     counted = sum(int(values[-1]) for values in found["counts"].values()) - feed.words.total()
     kills = f"{ROUNDS} brokers and {2 * ROUNDS} instances killed in {seconds:.0f} s"
     given = f"{feed.lines} lines, {feed.words.total()} words, {len(feed.orders)} orders"
-    say(f"{guarantee}: {kills}; {given}; {counted} words and {repeated} orders repeated")
+    say(f"{guarantee}, {protocol}: {kills}; {given}; {counted} words and {repeated} orders repeated")
     check(feed, found, exactly=guarantee == "exactly_once_v2")
     check_internal_topics(cluster)
 

@@ -35,6 +35,8 @@ from raylog.protocol.registry import (
     SHARE_FETCH,
     SHARE_GROUP_DESCRIBE,
     SHARE_GROUP_HEARTBEAT,
+    STREAMS_GROUP_DESCRIBE,
+    STREAMS_GROUP_HEARTBEAT,
     UNREGISTER_BROKER,
     WRITE_SHARE_GROUP_STATE,
 )
@@ -73,6 +75,8 @@ UNKNOWN_TO_KAFKA_PYTHON = frozenset(
         DESCRIBE_SHARE_GROUP_OFFSETS,
         DELETE_SHARE_GROUP_STATE,
         READ_SHARE_GROUP_STATE_SUMMARY,
+        STREAMS_GROUP_HEARTBEAT,
+        STREAMS_GROUP_DESCRIBE,
     }
 )
 """It has no schema of them: they are held against kio alone."""

@@ -74,6 +74,8 @@ def test_the_version_ranges_are_those_that_stock_clients_need() -> None:
         "ConsumerGroupDescribe": (0, 1),
         "DescribeTopicPartitions": (0, 0),
         "ShareGroupHeartbeat": (1, 1),
+        "StreamsGroupHeartbeat": (0, 0),
+        "StreamsGroupDescribe": (0, 0),
         "ShareGroupDescribe": (1, 1),
         "ShareFetch": (1, 2),
         "ShareAcknowledge": (1, 2),

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.support.hang import HANG_SECONDS
-from tests.support.kafka_peer import JAVA_OPTIONS, java_command
+from tests.support.kafka_peer import JAVA_OPTIONS, KAFKA_VERSION, java_command
 
 _LOGGING = {
     "showDateTime": "true",
@@ -23,11 +23,19 @@ _LOGGING = {
 class JavaProcess:
     """Not yet started. Its output, of all its incarnations, is in a file of the folder `path`, in which it runs."""
 
-    def __init__(self, path: Path, main_class: str, *arguments: str, class_paths: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        path: Path,
+        main_class: str,
+        *arguments: str,
+        class_paths: Sequence[str] = (),
+        version: str = KAFKA_VERSION,
+    ) -> None:
         path.mkdir(parents=True, exist_ok=True)
         self.path = path
         logging = (f"-Dorg.slf4j.simpleLogger.{key}={value}" for key, value in _LOGGING.items())
-        self._command = java_command(main_class, *arguments, class_paths=class_paths, options=(*JAVA_OPTIONS, *logging))
+        options = (*JAVA_OPTIONS, *logging)
+        self._command = java_command(main_class, *arguments, class_paths=class_paths, options=options, version=version)
         self._log_path = path / "output.log"
         self._process: subprocess.Popen[bytes] | None = None
 

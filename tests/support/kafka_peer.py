@@ -28,6 +28,9 @@ START_SECONDS = 120.0
 STOP_SECONDS = 120.0
 TOOL_SECONDS = 120.0
 
+KAFKA_VERSION = "4.1.0"
+NEWER_KAFKA_VERSION = "4.2.0"
+"""The first one with streams groups that are ready for use."""
 JAVA_OPTIONS = ("-Xmx384m", "-XX:TieredStopAtLevel=1")
 """They start quickly, and use little memory."""
 _SETTINGS = {
@@ -173,16 +176,21 @@ def java(main_class: str, *arguments: str) -> str:
 
 
 def java_command(
-    main_class: str, *arguments: str, class_paths: Sequence[str] = (), options: Sequence[str] = JAVA_OPTIONS
+    main_class: str,
+    *arguments: str,
+    class_paths: Sequence[str] = (),
+    options: Sequence[str] = JAVA_OPTIONS,
+    version: str = KAFKA_VERSION,
 ) -> list[str]:
     """With `class_paths` before Kafka's own, and these options of the virtual machine."""
-    return ["java", *options, "-cp", ":".join([*class_paths, class_path()]), main_class, *arguments]
+    return ["java", *options, "-cp", ":".join([*class_paths, class_path(version)]), main_class, *arguments]
 
 
 @cache
-def class_path() -> str:
+def class_path(version: str = KAFKA_VERSION) -> str:
     """The class path from script/kafka, which needs Maven only the first time."""
-    return subprocess.run([ROOT / "script" / "kafka"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+    command = [str(ROOT / "script" / "kafka"), version]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 
 
 def _free_ports() -> tuple[int, int]:

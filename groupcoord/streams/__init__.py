@@ -1,0 +1,1 @@
+"""Groups of Kafka Streams applications, whose coordinator assigns tasks (KIP-1071)."""
