@@ -274,6 +274,11 @@ CHECKED_ONLY = {
     "group.share.max.heartbeat.interval.ms",
     "group.share.min.record.lock.duration.ms",
     "group.share.max.record.lock.duration.ms",
+    "group.streams.min.session.timeout.ms",
+    "group.streams.max.session.timeout.ms",
+    "group.streams.min.heartbeat.interval.ms",
+    "group.streams.max.heartbeat.interval.ms",
+    "group.streams.max.standby.replicas",
     "group.consumer.migration.policy",  # there is one policy
 }
 NOT_READ = READ_AS_ANOTHER_KEY | BY_OTHER_MEANS | CHECKED_ONLY
