@@ -38,7 +38,7 @@ def add_topics(parser: argparse.ArgumentParser, *, required: bool) -> None:
 
 def group_named(client: AdminClient, name: str) -> GroupDescription | None:
     """A group of any type; None if there is none of this name."""
-    for describe in (client.describe_consumer_groups, client.describe_share_groups):
+    for describe in (client.describe_consumer_groups, client.describe_share_groups, client.describe_streams_groups):
         try:
             return describe(name)[name]
         except AdminError as error:

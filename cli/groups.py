@@ -1,6 +1,7 @@
 """`raylog groups`: list, describe and delete groups, and reset or delete their offsets.
 
-It does for groups of all types what kafka-groups, kafka-consumer-groups and kafka-share-groups do.
+It does for groups of all types what kafka-groups, kafka-consumer-groups, kafka-share-groups and kafka-streams-groups
+do.
 
 With --json, `describe` prints an array of objects:
 
@@ -14,6 +15,9 @@ With --json, `describe` prints an array of objects:
 
 Unknown values are null: the offset of a partition without a commit, the member of a partition that is not assigned, and
 the epochs of groups whose members assign the partitions (type classic).
+
+Members of streams groups (type streams) have "tasks" and "target_tasks" as well, by kind:
+{"active": ["0_1"], "standby": [], "warmup": []}. Their partitions are those that their active tasks read.
 
 The offset of a share group (type share) is its start offset: the first record that is not done. Its partitions
 belong to no member alone. Its lag counts the records from there on that are not done; a broker without version 1 of
@@ -38,14 +42,14 @@ from raylog.cli.group_offsets import GroupOffset, add_topics, current_offsets, g
 from raylog.cli.output import add_json, progress, show
 from raylog.cli.reset_offsets import add_reset_to
 from raylog.client.admin.admin_client import AdminClient
-from raylog.client.admin.groups import CLASSIC, CONSUMER, SHARE
+from raylog.client.admin.groups import CLASSIC, CONSUMER, SHARE, STREAMS
 from raylog.client.admin.partitions import OffsetSpec
 from raylog.client.errors import AdminError
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 
 UNKNOWN = "-"
-TYPES = (CLASSIC, CONSUMER, SHARE)
+TYPES = (CLASSIC, CONSUMER, SHARE, STREAMS)
 
 
 def add_to(subparsers: Subparsers) -> None:
@@ -140,6 +144,8 @@ def _description(client: AdminClient, name: str) -> dict[str, Any]:
     if group.type == SHARE:
         owners = {}
     ends = _log_end_offsets(client, shown)
+    if group.type == STREAMS:  # a task reads only topics that have its partition
+        shown = current.keys() | ends.keys()
     return {
         "group": name,
         "state": group.state,
@@ -158,6 +164,7 @@ def _description(client: AdminClient, name: str) -> dict[str, Any]:
                 "epoch": member.member_epoch,
                 "is_classic": member.is_classic,
                 "target_partitions": _shown(member.target_partitions),
+                **({} if member.tasks is None else {"tasks": member.tasks, "target_tasks": member.target_tasks}),
             }
             for member in group.members
         ],
@@ -216,10 +223,18 @@ def _members(groups: Iterable[dict[str, Any]], *, verbose: bool) -> str:
             row = [group["group"], each["id"], each["host"], each["client_id"], len(each["partitions"])]
             if verbose:
                 upgraded = None if each["is_classic"] is None else str(not each["is_classic"]).lower()
-                row += [each["epoch"], _by_topic(each["partitions"])]
-                row += [group["target_assignment_epoch"], _by_topic(each["target_partitions"]), upgraded]
+                row += [each["epoch"], _assigned(each, "")]
+                row += [group["target_assignment_epoch"], _assigned(each, "target_"), upgraded]
             rows.append(row)
     return columns(titles, _cells(rows)) if rows else "No members."
+
+
+def _assigned(member: dict[str, Any], which: str) -> str | None:
+    """The tasks of a member of a streams group, or the partitions of another one."""
+    tasks = member.get(f"{which}tasks")
+    if tasks is None:
+        return _by_topic(member[f"{which}partitions"])
+    return ";".join(f"{kind}:{','.join(names)}" for kind, names in tasks.items() if names) or None
 
 
 def _by_topic(partitions: Iterable[dict[str, Any]]) -> str | None:

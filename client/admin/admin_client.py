@@ -19,6 +19,7 @@ from raylog.client.admin import (
     partitions,
     quotas,
     share_groups,
+    streams_groups,
     tokens,
     topics,
     transactions,
@@ -103,6 +104,8 @@ class AdminClient(BlockingCalls):
     alter_consumer_group_offsets = _blocking(groups.alter_consumer_group_offsets)
     delete_consumer_group_offsets = _blocking(groups.delete_consumer_group_offsets)
     remove_members_from_consumer_group = _blocking(groups.remove_members_from_consumer_group)
+
+    describe_streams_groups = _blocking(streams_groups.describe_streams_groups)
 
     describe_share_groups = _blocking(share_groups.describe_share_groups)
     delete_share_groups = _blocking(share_groups.delete_share_groups)

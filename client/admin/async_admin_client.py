@@ -21,6 +21,7 @@ from raylog.client.admin import (
     partitions,
     quotas,
     share_groups,
+    streams_groups,
     tokens,
     topics,
     transactions,
@@ -117,6 +118,8 @@ class AsyncAdminClient:
     alter_consumer_group_offsets = _awaited(groups.alter_consumer_group_offsets)
     delete_consumer_group_offsets = _awaited(groups.delete_consumer_group_offsets)
     remove_members_from_consumer_group = _awaited(groups.remove_members_from_consumer_group)
+
+    describe_streams_groups = _awaited(streams_groups.describe_streams_groups)
 
     describe_share_groups = _awaited(share_groups.describe_share_groups)
     delete_share_groups = _awaited(share_groups.delete_share_groups)

@@ -52,6 +52,7 @@ from raylog.security.acl import Operation
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
 SHARE: Final = "share"
+STREAMS: Final = "streams"
 DEAD: Final = "Dead"
 """The state of a group that does not exist."""
 BY_NAME_UNTIL: Final = 9
@@ -91,6 +92,22 @@ class MemberDescription(NamedTuple):
     topic_regex: str | None = None
     is_classic: bool | None = None
     """Whether it uses the classic protocol in a group of the consumer protocol; None if the broker does not say."""
+    tasks: Mapping[str, tuple[str, ...]] | None = None
+    """This and the following are of members of streams groups only. Its tasks by kind (active, standby, warmup), under
+    the names that Kafka Streams gives them: the id of the subtopology, and the partition."""
+    target_tasks: Mapping[str, tuple[str, ...]] | None = None
+    process_id: str | None = None
+    """The instance of the application that it belongs to."""
+
+
+class SubtopologyDescription(NamedTuple):
+    """A part of a Kafka Streams application: what its tasks read and write, and the changelogs of their state."""
+
+    subtopology_id: str
+    source_topics: tuple[str, ...]
+    repartition_sink_topics: tuple[str, ...]
+    repartition_source_topics: tuple[str, ...]
+    state_changelog_topics: tuple[str, ...]
 
 
 class GroupDescription(NamedTuple):
@@ -103,10 +120,13 @@ class GroupDescription(NamedTuple):
     members: tuple[MemberDescription, ...]
     authorized_operations: frozenset[Operation] | None
     type: str = CLASSIC
-    """`classic`, or `consumer` if the coordinator assigns (KIP-848); `protocol` is its assignor then."""
+    """`classic`, or `consumer`, `share` or `streams` if the coordinator assigns; `protocol` is its assignor then."""
     group_epoch: int | None = None
-    """This and the next one are of consumer groups only."""
+    """This and the next one are of groups whose coordinator assigns."""
     target_assignment_epoch: int | None = None
+    topology_epoch: int | None = None
+    """This and the next one are of streams groups only."""
+    subtopologies: tuple[SubtopologyDescription, ...] = ()
 
 
 class MemberToRemove(NamedTuple):

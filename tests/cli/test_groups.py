@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import socket
+import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +17,17 @@ from confluent_kafka import Consumer, TopicPartition
 from raylog.cli.reset_offsets import _duration_ms
 from raylog.client.share.acquired import ShareRecord
 from raylog.client.share.share_consumer import ShareConsumer
+from raylog.core.errors import ErrorCode
+from raylog.protocol import codec
+from raylog.protocol.header import decode_response_header, encode_request
+from raylog.protocol.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+    Subtopology,
+    TopicInfo,
+    Topology,
+)
+from raylog.protocol.registry import STREAMS_GROUP_HEARTBEAT
 from tests.cli.conftest import Cli
 from tests.support.cluster_thread import RunningCluster, cluster_thread
 from tests.support.hang import HANG_SECONDS
@@ -31,6 +45,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster
         "group.share.min.heartbeat.interval.ms": 100,
         "group.share.heartbeat.interval.ms": 100,
         "share.coordinator.state.topic.num.partitions": 2,
+        "group.streams.initial.rebalance.delay.ms": 0,
     }
     with cluster_thread(config, tmp_path_factory.mktemp("cli-groups"), brokers=2) as running:
         yield running
@@ -432,3 +447,86 @@ class TestReset:
         wrong = cli("groups", "reset-offsets", group, *arguments)
         assert (wrong.code, wrong.out) == (2, "")
         assert wrong.err.startswith("raylog groups reset-offsets: ")
+
+
+class StreamsMember:
+    """A member of a streams group that sends what a test asks for, to whichever broker coordinates the group."""
+
+    def __init__(self, cluster: RunningCluster, group: str, topology: Topology) -> None:
+        self._addresses = [address.rsplit(":", 1) for address in cluster.bootstrap_servers.split(",")]
+        self._group = group
+        self._topology = topology
+        self.epoch = 0
+
+    def beat(self, **more: Any) -> Any:
+        given: dict[str, Any] = {"group_id": self._group, "member_id": "worker", "member_epoch": self.epoch}
+        if self.epoch == 0:
+            given |= {"topology": self._topology, "rebalance_timeout_ms": 1000, "process_id": "process"}
+        deadline = time.monotonic() + HANG_SECONDS
+        response: Any = None
+        for host, port in itertools.cycle(self._addresses):
+            response = _ask((host, int(port)), StreamsGroupHeartbeatRequest(**{**given, **more}))
+            if response.error_code not in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
+                break
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert response.error_code == ErrorCode.NONE, response
+        self.epoch = response.member_epoch
+        return response
+
+
+def _ask(address: tuple[str, int], request: StreamsGroupHeartbeatRequest) -> StreamsGroupHeartbeatResponse:
+    frame = b"".join(encode_request(request, api_version=0, correlation_id=1, client_id="streams"))
+    with socket.create_connection(address, timeout=HANG_SECONDS) as connection, connection.makefile("rb") as answers:
+        connection.sendall(struct.pack(">i", len(frame)) + frame)
+        (size,) = struct.unpack(">i", answers.read(4))
+        body = answers.read(size)
+    _, position = decode_response_header(STREAMS_GROUP_HEARTBEAT, 0, body)
+    return codec.decode(StreamsGroupHeartbeatResponse, 0, body, position)
+
+
+@pytest.fixture
+def streams_group(cluster: RunningCluster, group: str, topic: str, records: None) -> StreamsMember:
+    """A member with all tasks of a group whose topology has a changelog."""
+    changelog = TopicInfo(name=f"{group}-changelog")
+    stored = Subtopology(subtopology_id="0", source_topics=(topic,), state_changelog_topics=(changelog,))
+    member = StreamsMember(cluster, group, Topology(subtopologies=(stored,)))
+    deadline = time.monotonic() + HANG_SECONDS
+    while member.beat(active_tasks=(), standby_tasks=(), warmup_tasks=()).status or member.epoch < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    return member
+
+
+class TestStreamsGroups:
+    def test_they_are_listed_by_type(self, cli: Cli, streams_group: StreamsMember, group: str) -> None:
+        assert cli("groups", "list", "--type", "streams").out.splitlines()[-1:] == [group]
+        assert table(cli, "list", "--verbose")[1][group] == [group, "streams", "streams", "Stable"]
+
+    def test_members_and_tasks(self, cli: Cli, streams_group: StreamsMember, group: str, topic: str) -> None:
+        shown = described(cli, group)
+        (member,) = shown["members"]
+        assert (shown["type"], shown["state"], shown["protocol"]) == ("streams", "Stable", "sticky")
+        assert shown["group_epoch"] == shown["target_assignment_epoch"] == member["epoch"] == streams_group.epoch
+        assert member["tasks"] == member["target_tasks"] == {"active": ["0_0", "0_1"], "standby": [], "warmup": []}
+        assert member["partitions"] == [{"topic": topic, "partition": number} for number in range(2)]
+        assert [(each["partition"], each["member_id"]) for each in shown["partitions"]] == [
+            (0, "worker"),
+            (1, "worker"),
+        ]
+        _, rows = table(cli, "describe", group, "--members", "--verbose")
+        assert "active:0_0,0_1" in rows[group]
+
+    def test_offsets_and_deletion_while_there_are_no_members(
+        self, cli: Cli, streams_group: StreamsMember, group: str, topic: str
+    ) -> None:
+        reset = ("groups", "reset-offsets", group, "--topic", f"{topic}:0", "--to-latest", "--execute")
+        assert "is Stable" in cli(*reset).err
+        assert "NON_EMPTY_GROUP" in cli("groups", "delete", group).err
+        streams_group.epoch = -1
+        streams_group.beat()
+        assert cli(*reset).code == 0
+        assert committed(cli, group)[0] == 5
+        assert cli("groups", "delete-offsets", group, "--topic", f"{topic}:0").code == 0
+        assert cli("groups", "delete", group).code == 0
+        assert group not in cli("groups", "list").out

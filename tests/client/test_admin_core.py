@@ -19,6 +19,7 @@ from raylog.client.admin import (
     partitions,
     quotas,
     share_groups,
+    streams_groups,
     tokens,
     topics,
     transactions,
@@ -665,6 +666,7 @@ OPERATIONS: dict[str, Callable[[], Steps[Any]]] = {
     "remove_members_from_consumer_group": lambda: groups.remove_members_from_consumer_group(
         "g", [groups.MemberToRemove("m")]
     ),
+    "describe_streams_groups": lambda: streams_groups.describe_streams_groups(["g", "h"]),
     "describe_share_groups": lambda: share_groups.describe_share_groups(["g", "h"]),
     "delete_share_groups": lambda: share_groups.delete_share_groups("g"),
     "list_share_group_offsets": lambda: share_groups.list_share_group_offsets("g", [T0]),
