@@ -13,18 +13,15 @@ from raylog.broker.topic_creation import Requester
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.groupcoord.streams.configured import Status as GroupStatus
 from raylog.groupcoord.streams.configured import StatusCode
-from raylog.groupcoord.streams.heartbeat import JOINING, MemberEndpoint, StreamsAnswer, StreamsHeartbeat, check
+from raylog.groupcoord.streams.heartbeat import JOINING, StreamsAnswer, StreamsHeartbeat, check
 from raylog.groupcoord.streams.tasks import TaskId, Tasks, by_subtopology
 from raylog.groupcoord.streams.topology import check_names, shown
 from raylog.metadata.features import STREAMS_FEATURE
 from raylog.protocol.messages.streams_group_heartbeat import (
-    Endpoint,
-    EndpointToPartitions,
     Status,
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
     TaskIds,
-    TopicPartition,
 )
 from raylog.security.acl import CLUSTER, Operation, Resource
 
@@ -45,7 +42,6 @@ def handle(
     except KafkaError as error:
         return StreamsGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
     tasks = answer.tasks
-    endpoints = answer.endpoints
     return StreamsGroupHeartbeatResponse(
         member_id=answer.member_id,
         member_epoch=answer.member_epoch,
@@ -58,7 +54,7 @@ def handle(
         standby_tasks=None if tasks is None else _task_ids(tasks.standby),
         warmup_tasks=None if tasks is None else _task_ids(tasks.warmup),
         endpoint_information_epoch=answer.endpoint_epoch,
-        partitions_by_user_endpoint=None if endpoints is None else tuple(map(_endpoint, endpoints)),
+        partitions_by_user_endpoint=answer.endpoints,
     )
 
 
@@ -119,14 +115,6 @@ def _task_ids(tasks: frozenset[TaskId]) -> tuple[TaskIds, ...]:
     return tuple(
         TaskIds(subtopology_id=subtopology_id, partitions=partitions)
         for subtopology_id, partitions in by_subtopology(tasks).items()
-    )
-
-
-def _endpoint(endpoint: MemberEndpoint) -> EndpointToPartitions:
-    return EndpointToPartitions(
-        user_endpoint=Endpoint(host=endpoint.host, port=endpoint.port),
-        active_partitions=tuple(TopicPartition(topic=name, partitions=numbers) for name, numbers in endpoint.active),
-        standby_partitions=tuple(TopicPartition(topic=name, partitions=numbers) for name, numbers in endpoint.standby),
     )
 
 

@@ -16,7 +16,7 @@ from raylog.groupcoord.consumer.topics import Topics, metadata_hash
 from raylog.groupcoord.streams.topology import invalid, required_topics, shown, source_topics
 from raylog.protocol.messages.streams_group_heartbeat import Subtopology, TopicInfo, Topology
 
-TASKS_MAX: Final = 20_000
+TASKS_MAX: Final = 10_000
 """Of one group: they are assigned in one step."""
 
 

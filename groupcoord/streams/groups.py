@@ -23,12 +23,11 @@ from raylog.groupcoord.draft import GroupDraft
 from raylog.groupcoord.streams import records
 from raylog.groupcoord.streams.assignor import TaskCandidate, assign
 from raylog.groupcoord.streams.configured import Configured, Status, StatusCode, configure
-from raylog.groupcoord.streams.endpoints import endpoints_of
+from raylog.groupcoord.streams.endpoints import GroupEndpoints
 from raylog.groupcoord.streams.group import StreamsGroup, StreamsMember
 from raylog.groupcoord.streams.heartbeat import (
     JOINING,
     LEAVING,
-    MemberEndpoint,
     StreamsAnswer,
     StreamsHeartbeat,
     check,
@@ -41,6 +40,7 @@ from raylog.groupcoord.streams.records import (
     MemberState,
     StreamsGroupEpochBumped,
     StreamsMemberAssigned,
+    StreamsMemberJoined,
     StreamsMemberTargeted,
     StreamsRecord,
     StreamsRecordDeleted,
@@ -97,7 +97,7 @@ class StreamsGroups:
         self._shut_down_by: dict[str, str] = {}
         """The members that have asked all others to stop, by group."""
         self._endpoint_epochs: dict[str, int] = {}
-        self._endpoints: dict[str, tuple[MemberEndpoint, ...]] = {}
+        self._endpoints: dict[str, GroupEndpoints] = {}
 
     # --- commands
 
@@ -203,7 +203,8 @@ class StreamsGroups:
     # --- records
 
     def replay(self, record: StreamsRecord) -> None:
-        self._endpoints.pop(record.group, None)
+        if isinstance(record, StreamsMemberJoined | StreamsMemberAssigned) and record.group in self._endpoints:
+            self._endpoints[record.group].changed(record.member_id)
         if not isinstance(record, StreamsRecordDeleted):
             group = self.groups.get(record.group)
             if group is None:
@@ -324,12 +325,10 @@ class StreamsGroups:
         epoch = self._endpoint_epochs.get(group.group_id, 0)
         if tells and member.endpoint is not None:
             epoch = self._endpoint_epochs[group.group_id] = epoch + 1
-            self._endpoints.pop(group.group_id, None)
         endpoints = None
         if epoch != request.endpoint_epoch:
-            endpoints = self._endpoints.get(group.group_id)
-            if endpoints is None:
-                endpoints = self._endpoints[group.group_id] = endpoints_of(group, self._topics)
+            known = self._endpoints.setdefault(group.group_id, GroupEndpoints())
+            endpoints = known.all(group, self._topics)
         return StreamsAnswer(
             member.member_id,
             member.member_epoch,

@@ -11,7 +11,7 @@ from raylog.groupcoord.streams.group import StreamsGroup, StreamsMember
 from raylog.groupcoord.streams.records import StreamsMemberJoined
 from raylog.groupcoord.streams.tasks import Tasks
 from raylog.groupcoord.streams.topology import check_topology
-from raylog.protocol.messages.streams_group_heartbeat import TopicInfo, Topology
+from raylog.protocol.messages.streams_group_heartbeat import EndpointToPartitions, TopicInfo, Topology
 
 JOINING: Final = 0
 LEAVING: Final = -1
@@ -44,16 +44,6 @@ class StreamsHeartbeat:
 
 
 @dataclass(frozen=True, slots=True)
-class MemberEndpoint:
-    """The topic partitions of which an instance has the state, by topic."""
-
-    host: str
-    port: int
-    active: tuple[tuple[str, tuple[int, ...]], ...]
-    standby: tuple[tuple[str, tuple[int, ...]], ...]
-
-
-@dataclass(frozen=True, slots=True)
 class StreamsAnswer:
     """The response to a heartbeat; without tasks the member keeps those that it has."""
 
@@ -62,7 +52,7 @@ class StreamsAnswer:
     tasks: Tasks | None = None
     statuses: tuple[Status, ...] = ()
     endpoint_epoch: int = 0
-    endpoints: tuple[MemberEndpoint, ...] | None = None
+    endpoints: tuple[EndpointToPartitions, ...] | None = None
     """Of all members; None if the member knows them."""
     missing_topics: tuple[TopicInfo, ...] = ()
     """The internal topics that are to be created."""

@@ -88,6 +88,15 @@ def test_a_standby_task_becomes_active_where_it_is() -> None:
     assert all(task in found[copies[task]].active for task in lost.active)
 
 
+def test_a_standby_task_comes_before_the_least_load() -> None:
+    before = {
+        "m0": Tasks(frozenset({("0", 0)}), frozenset({("0", 2)})),
+        "m1": Tasks(frozenset({("0", 1)})),
+    }
+    found = assign(candidates(["z", "a"], before), {"0": 3}, ["0"], standby_replicas=0)
+    assert found["m0"].active == {("0", 0), ("0", 2)}
+
+
 def test_a_process_with_more_members_has_more_tasks() -> None:
     found = assign(candidates(["p", "p", "q"]), {"0": 9}, [], standby_replicas=0)
     assert [len(found[name].active) for name in ("m0", "m1", "m2")] == [3, 3, 3]

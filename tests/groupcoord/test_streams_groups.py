@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import TopicPartition
+from raylog.core.ids import TopicPartition as CommittedPartition
 from raylog.groupcoord.streams.configured import StatusCode
-from raylog.groupcoord.streams.heartbeat import MemberEndpoint
 from raylog.groupcoord.streams.records import (
     MemberState,
     StreamsGroupEpochBumped,
@@ -21,6 +20,7 @@ from raylog.groupcoord.streams.records import (
     TopologySet,
 )
 from raylog.groupcoord.streams.tasks import NO_TASKS, Tasks
+from raylog.protocol.messages.streams_group_heartbeat import Endpoint, EndpointToPartitions, TopicPartition
 from tests.groupcoord.streams_coordinator import (
     COUNT,
     DELAY_MS,
@@ -46,6 +46,17 @@ def ready_without_log(**more: Any) -> StreamsCoordinator:
     coordinator = ready(**more)
     coordinator.delete_topic("log")
     return coordinator
+
+
+Partitions = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+def endpoint(host: str, port: int, active: Partitions, standby: Partitions) -> EndpointToPartitions:
+    return EndpointToPartitions(
+        user_endpoint=Endpoint(host=host, port=port),
+        active_partitions=tuple(TopicPartition(topic=topic, partitions=numbers) for topic, numbers in active),
+        standby_partitions=tuple(TopicPartition(topic=topic, partitions=numbers) for topic, numbers in standby),
+    )
 
 
 def client(coordinator: StreamsCoordinator, name: str, process: str = "", **more: Any) -> StreamsClient:
@@ -185,6 +196,17 @@ class TestTopics:
         coordinator.join("m", ONE)
         for owned in (Tasks(tasks("1", 0)), Tasks(tasks("0", 2)), Tasks(standby=tasks("0", -1))):
             assert coordinator.refusal("m", 2, owned=owned) == ErrorCode.INVALID_REQUEST
+
+    def test_tasks_of_a_topic_that_has_fewer_partitions_now_are_revoked(self) -> None:
+        coordinator = ready()
+        member = client(coordinator, "m")
+        coordinator.settle(member)
+        for name in ("in", "log"):
+            coordinator.delete_topic(name)
+            coordinator.create_topic(name, 1)
+        coordinator.settle(member)
+        assert member.errors == []
+        assert member.owned.active == tasks("0", 0)
 
 
 class TestMovingTasks:
@@ -402,16 +424,16 @@ class TestEndpoints:
         coordinator.settle(first, second)
         answer = coordinator.heartbeat("a", first.epoch, endpoint_epoch=0)
         assert answer.endpoints is not None
-        assert sorted(answer.endpoints, key=lambda each: each.port) == [
-            MemberEndpoint("host-a", 1, (("in", (0,)),), (("in", (1,)),)),
-            MemberEndpoint("host-b", 2, (("in", (1,)),), (("in", (0,)),)),
+        assert sorted(answer.endpoints, key=lambda each: each.user_endpoint.port) == [
+            endpoint("host-a", 1, (("in", (0,)),), (("in", (1,)),)),
+            endpoint("host-b", 2, (("in", (1,)),), (("in", (0,)),)),
         ]
         again = coordinator.heartbeat("a", first.epoch, endpoint_epoch=answer.endpoint_epoch)
         assert (again.endpoints, again.endpoint_epoch) == (None, answer.endpoint_epoch)
         second.leave()
         coordinator.settle(first)
         changed = coordinator.heartbeat("a", first.epoch, endpoint_epoch=answer.endpoint_epoch)
-        assert changed.endpoints == (MemberEndpoint("host-a", 1, (("in", (0, 1)),), ()),)
+        assert changed.endpoints == (endpoint("host-a", 1, (("in", (0, 1)),), ()),)
 
     def test_members_without_endpoints(self) -> None:
         coordinator = ready()
@@ -421,14 +443,14 @@ class TestEndpoints:
         both = topology(subtopology("0", "inputs", "narrow"))
         coordinator = StreamsCoordinator(inputs=3, narrow=1)
         answer = coordinator.join("a", both, endpoint=("h", 1))
-        assert answer.endpoints == (MemberEndpoint("h", 1, (("inputs", (0, 1, 2)), ("narrow", (0,))), ()),)
+        assert answer.endpoints == (endpoint("h", 1, (("inputs", (0, 1, 2)), ("narrow", (0,))), ()),)
 
 
 class TestOffsets:
     def commit(self, coordinator: StreamsCoordinator, epoch: int, *partitions: int, **more: Any) -> ErrorCode:
         given = {"member_id": "a", "topic": "in", **more}
         topic = given.pop("topic")
-        found = [TopicPartition(topic, number) for number in partitions]
+        found = [CommittedPartition(topic, number) for number in partitions]
         try:
             coordinator.streams.check_commit("g", epoch, given.pop("member_id"), found, **given)
         except KafkaError as error:

@@ -81,6 +81,15 @@ class TestCounts:
         assert counts(found) == {"wide": 2, "mid": 9, "out": 9}
         assert found.task_counts == {"0": 2, "1": 9, "2": 9, "3": 9}
 
+    def test_a_subtopology_waits_for_all_its_sources(self) -> None:
+        which = topology(
+            subtopology("0", "small", writes=["a"]),
+            subtopology("1", reads=["a", "b"], writes=["out"]),
+            subtopology("2", "large", writes=["b"]),
+            subtopology("3", reads=["out"]),
+        )
+        assert counts(configured(which, small=2, large=9)) == {"a": 2, "b": 9, "out": 9}
+
     def test_a_given_number(self) -> None:
         which = topology(
             subtopology("0", "in", writes=["mid"]), subtopology("1", reads=[TopicInfo(name="mid", partitions=3)])
