@@ -1,4 +1,4 @@
-"""Mistakes in groups whose coordinator assigns, and in share groups, that their simulations must find."""
+"""Mistakes in groups whose coordinator assigns, of all kinds, that their simulations must find."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, Final
 from raylog.broker.share import share_partition
 from raylog.broker.share.share_partition import SharePartition
 from raylog.groupcoord.consumer import groups
+from raylog.groupcoord.streams import reconciliation
 from raylog.protocol.share import AcknowledgeType
 from tests.sim.planting import Planted, Replacement
 
@@ -38,6 +39,10 @@ def _no_owners() -> list[Replacement]:
     return [(groups, "reconciled", reconciled)]
 
 
+def _no_task_owners() -> list[Replacement]:
+    return [(reconciliation, "_is_free", lambda *_, **__: True)]
+
+
 SHARE_FAULTS: Final = (
     Planted(
         "released-for-all",
@@ -59,6 +64,15 @@ CONSUMER_FAULTS: Final = (
         "owners-ignored",
         "A member gets a partition before its former owner has revoked it.",
         _no_owners,
+        0,
+        "is owned by",
+    ),
+)
+STREAMS_FAULTS: Final = (
+    Planted(
+        "task-owners-ignored",
+        "A member gets a task before its former owner has revoked it.",
+        _no_task_owners,
         0,
         "is owned by",
     ),
