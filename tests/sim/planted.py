@@ -559,7 +559,7 @@ _FAULTS: Final = (
         "stale-response",
         "A follower applies a fetch response from a leader of an older epoch.",
         _takes_stale_answers,
-        1,
+        17,
         "but leads epoch",
     ),
     Planted(
