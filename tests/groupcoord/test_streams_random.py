@@ -172,7 +172,7 @@ class Groups(RuleBasedStateMachine):
 
 TestGroups = Groups.TestCase
 TestGroups.settings = settings(
-    max_examples=by_form(25, long=5000, quick=10),
+    max_examples=by_form(15, long=5000, quick=8),
     stateful_step_count=40,
     deadline=None,
     phases=[Phase.explicit, Phase.generate],
