@@ -320,6 +320,19 @@ def test_records_that_the_source_has_deleted_are_reported_and_the_others_copied(
     assert str(shown.error).startswith("offsets 10 to 24 are not copied: the source had deleted")
 
 
+def test_records_without_a_timestamp_have_no_age() -> None:
+    it = shard()
+    it.assign(ONE, {})
+    begin(it, {TPS[0]: 0})
+    assert it.fetched(TPS[0], 0)
+    (made,) = outgoing_batches(build_batch([NewRecord(None, b"x", -1)], base_offset=0), start=0, check_crcs=False)
+    it.sent(TPS[0], made, at(0))
+    assert end(it, {TPS[0]: [None]})
+    it.committed(at(5))
+    shown = status(it, TPS[0], 5)
+    assert (shown.records, shown.record_ages, shown.replication_latencies, shown.last_record_age_ms) == (1, *[None] * 3)
+
+
 def test_a_source_that_begins_anew_is_followed_and_reported() -> None:
     it = shard({TPS[0]: 10})
     it.assign(ONE, {})
