@@ -1,4 +1,4 @@
-"""A worker of a flow in a process, which a test kills: `python -m tests.mirror.flow_process JSON`."""
+"""A worker of each flow of a file in a process, which a test kills: `python -m tests.mirror.flow_process JSON`."""
 
 from __future__ import annotations
 
@@ -39,9 +39,11 @@ class FlowProcess:
 
 
 async def _run(entries: Mapping[str, str], share: tuple[int, int], commit_interval_ms: int) -> None:
-    (flow,) = mirror_config(entries).flows
-    settings = ShardSettings(exactly_once=flow.exactly_once, commit_interval_ms=commit_interval_ms)
-    await FlowWorker(flow, settings=settings, share=share, has_control=share[0] == 0).run()
+    workers = []
+    for flow in mirror_config(entries).flows:
+        settings = ShardSettings(exactly_once=flow.exactly_once, commit_interval_ms=commit_interval_ms)
+        workers.append(FlowWorker(flow, settings=settings, share=share, has_control=share[0] == 0))
+    await asyncio.gather(*(worker.run() for worker in workers))
 
 
 if __name__ == "__main__":

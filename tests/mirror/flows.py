@@ -47,14 +47,19 @@ def flow_between(
 
 def flows_among(clusters: dict[str, Target], *edges: str, **given: str) -> tuple[FlowConfig, ...]:
     """The flows of one file, such as A->B."""
+    config = mirror_config(entries_among(clusters, *edges, **given))
+    check_built(config.flows)
+    return config.flows
+
+
+def entries_among(clusters: dict[str, Target], *edges: str, **given: str) -> dict[str, str]:
+    """The file."""
     entries = {"clusters": ",".join(clusters)}
     entries |= {f"{alias}.bootstrap.servers": each.plain for alias, each in clusters.items()}
     entries |= {f"{edge}.enabled": "true" for edge in edges}
     entries |= {"emit.heartbeats.enabled": "false", "refresh.topics.interval.seconds": "1"}
     entries |= {f"{topic}replication.factor": "1" for topic in ("", "offset-syncs.topic.", "checkpoints.topic.")}
-    config = mirror_config(entries | {name.replace("_", "."): text for name, text in given.items()})
-    check_built(config.flows)
-    return config.flows
+    return entries | {name.replace("_", "."): text for name, text in given.items()}
 
 
 class RunningFlow:

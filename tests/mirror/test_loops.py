@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +16,8 @@ from raylog.client.admin.admin_client import AdminClient
 from raylog.mirror.config import FlowConfig, mirror_config
 from tests.client.served import Target
 from tests.mirror.conftest import CONFIG
-from tests.mirror.flows import RunningFlow, create, ends, flow_between, flows_among, running, seen
+from tests.mirror.flow_process import FlowProcess
+from tests.mirror.flows import RunningFlow, create, ends, entries_among, flow_between, flows_among, running, seen
 from tests.support.cluster_thread import cluster_thread
 from tests.support.forms import by_form
 from tests.support.hang import HANG_SECONDS
@@ -71,6 +74,9 @@ RENAMED = f"{__name__}:renamed"
 def renamed(source: str, topic: str) -> str:
     """To itself, as a function of a program may do."""
     return topic
+
+
+KILLS = by_form(0, long=15)
 
 
 @pytest.fixture(scope="module")
@@ -205,6 +211,39 @@ def test_a_worker_of_a_loop_that_is_replaced_in_a_transaction_copies_nothing_twi
             former.wait(lambda status: status.errors)
     for cluster in clusters.values():
         assert sorted(record[1] for record in seen(cluster, topic)) == values
+
+
+@pytest.mark.skipif(KILLS == 0, reason="takes a minute: --long")
+@pytest.mark.parametrize("mode", ["disabled", "enabled"], ids=["at-least-once", "exactly-once"])
+def test_a_ring_whose_workers_are_killed_loses_nothing_and_copies_nothing_without_end(
+    east: Target, west: Target, north: Target, tmp_path: Path, mode: str
+) -> None:
+    clusters, topic = {"A": east, "B": west, "C": north}, f"killed-{east.new_topic()}"
+    for cluster in clusters.values():
+        create(cluster, topic)
+    given = {"topics": topic, "exactly_once_source_support": mode, "replication_policy_class": IDENTITY}
+    entries = entries_among(clusters, "A->B", "B->C", "C->A", **given)
+    values: list[bytes] = []
+    worker = FlowProcess(entries, tmp_path / "worker.log", commit_interval_ms=50)
+    try:
+        for turn in range(KILLS):
+            for alias, cluster in clusters.items():
+                produce(cluster, topic, alias, range(20 * turn, 20 * turn + 20))
+                values += [f"{alias}-{number}".encode() for number in range(20 * turn, 20 * turn + 20)]
+            time.sleep(random.Random(turn).uniform(0.5, 4))
+            worker.kill()
+            worker = FlowProcess(entries, tmp_path / "worker.log", commit_interval_ms=50)
+        wait_for(clusters, topic, values)
+        time.sleep(3)  # in which what has come once could come again
+    finally:
+        worker.kill()
+    for cluster in clusters.values():
+        found = [record[1] for record in seen(cluster, topic)]
+        assert set(found) == set(values)
+        if mode == "enabled":
+            assert sorted(found) == sorted(values)
+        else:
+            assert len(found) <= 3 * len(values)
 
 
 def test_a_flow_does_not_copy_equal_names_where_mirror_maker_copies_back_or_to_its_own_source(
