@@ -21,7 +21,8 @@ from raylog.core.outcome import Outcome
 from raylog.groupcoord import records
 from raylog.groupcoord.consumer.topics import ImageTopics
 from raylog.groupcoord.records import OffsetCommitted
-from raylog.groupcoord.shards import OFFSETS_TOPIC, GroupCounts, GroupShard
+from raylog.groupcoord.shard import GroupCounts, GroupShard
+from raylog.groupcoord.shards import OFFSETS_TOPIC
 from raylog.logstore.cleaner import CleanerBuffers, clean
 from raylog.logstore.disk import RealDisk
 from raylog.logstore.log import Log

@@ -19,7 +19,7 @@ from raylog.security.acl import CLUSTER, Operation, Resource
 
 if TYPE_CHECKING:
     from raylog.broker.services import BrokerServices
-    from raylog.groupcoord.shards import GroupShard
+    from raylog.groupcoord.shard import GroupShard
     from raylog.transport.exchange import Exchange
 
 

@@ -15,6 +15,7 @@ from raylog.broker.handlers import (
 )
 from raylog.core.errors import ErrorCode
 from raylog.groupcoord import shards
+from raylog.groupcoord.shard import GroupShard
 from raylog.metadata.handlers import describe_configs
 from raylog.protocol.framing import frame
 from raylog.protocol.header import encode_request
@@ -156,13 +157,13 @@ def test_groups_expire_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shards, "EXPIRE_STEP_GROUPS", 2)
     broker = with_groups({"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "70000"})
     steps: list[int] = []
-    expire = shards.GroupShard.expire
+    expire = GroupShard.expire
 
-    def expire_some(shard: shards.GroupShard, group_ids: list[str], **limits: Any) -> None:
+    def expire_some(shard: GroupShard, group_ids: list[str], **limits: Any) -> None:
         steps.append(len(group_ids))
         expire(shard, group_ids, **limits)
 
-    monkeypatch.setattr(shards.GroupShard, "expire", expire_some)
+    monkeypatch.setattr(GroupShard, "expire", expire_some)
     broker.pass_time(141_000)
     assert sum(steps) == len(GROUPS)
     assert max(steps) <= 2

@@ -20,7 +20,7 @@ from raylog.groupcoord.classic.groups import JoinRequest, SyncRequest
 from raylog.groupcoord.consumer.heartbeat import Answer, Heartbeat
 from raylog.groupcoord.consumer.records import NO_PARTITIONS, Partitions
 from raylog.groupcoord.records import GroupRecord
-from raylog.groupcoord.shards import GroupCounts, GroupShard
+from raylog.groupcoord.shard import GroupCounts, GroupShard
 from raylog.protocol import consumer_protocol
 from raylog.protocol.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from tests.groupcoord.consumer_coordinator import REBALANCE_MS, SESSION_MS, ConsumerCoordinator
