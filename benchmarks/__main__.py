@@ -28,6 +28,7 @@ from benchmarks import (
     small_records,
     spark,
     start_up,
+    storm,
     wire,
 )
 from benchmarks.figures import Figure, anonymous_megabytes, figure, show, write
@@ -85,6 +86,7 @@ def _measure(arguments: argparse.Namespace) -> list[Figure]:
         figures += start_up.measure(runs)
     if only in (None, "groups"):
         figures += groups.measure(runs)
+        figures += storm.measure()
     if only in (None, "partitions"):
         figures += many_partitions.measure(runs, arguments.dir)
     if only in (None, "replication"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import struct
 import time
+from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID, uuid4
 
@@ -218,18 +219,26 @@ async def share(address: str, kind: str, topic: str, *, members: int, partitions
     made = [KINDS[kind](address, f"{topic}-{kind}", topic, partitions) for _ in range(members)]
     begun = time.perf_counter()
     tasks = [asyncio.create_task(each.run()) for each in made]
-    least, most = partitions // members, -(-partitions // members)
-    while not (
-        sum(len(each.held) for each in made) == len(set().union(*(each.held for each in made))) == partitions
-        and all(least <= len(each.held) <= most for each in made)
-    ):
-        for task in tasks:
-            if task.done():
-                task.result()
-        assert time.perf_counter() - begun < timeout_seconds, sorted(len(each.held) for each in made)
-        await asyncio.sleep(0.05)
+    await until_shared(made, tasks, partitions, timeout_seconds=timeout_seconds)
     taken = time.perf_counter() - begun
     for each in made:
         each.stop()
     await asyncio.gather(*tasks)
     return taken
+
+
+async def until_shared(
+    members: Sequence[GroupMember], tasks: Sequence[asyncio.Task[None]], partitions: int, *, timeout_seconds: float
+) -> None:
+    """Wait until each partition has one of the members, and each member its part."""
+    least, most = partitions // len(members), -(-partitions // len(members))
+    deadline = time.perf_counter() + timeout_seconds
+    while not (
+        sum(len(each.held) for each in members) == len(set().union(*(each.held for each in members))) == partitions
+        and all(least <= len(each.held) <= most for each in members)
+    ):
+        for task in tasks:
+            if task.done():
+                task.result()
+        assert time.perf_counter() < deadline, sorted(len(each.held) for each in members)
+        await asyncio.sleep(0.05)
