@@ -140,6 +140,8 @@ class ConsumerGroupSettings:
     """Whether members of the classic protocol may join a group of the consumer protocol."""
     assignment_interval_ms: int = 0
     """Longest time between two computations of the assignment of a large group."""
+    assigned_at_once_max: int = ASSIGNED_AT_ONCE_MAX
+    """A group with more members is a large one."""
 
     @property
     def upgrades(self) -> bool:

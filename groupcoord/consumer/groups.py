@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
 
-from raylog.config.consumer_groups import ASSIGNED_AT_ONCE_MAX, ConsumerGroupSettings
+from raylog.config.consumer_groups import ConsumerGroupSettings
 from raylog.core import regular_expressions
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
@@ -380,10 +380,10 @@ class ConsumerGroups:
     def _is_assignment_due(self, group: ConsumerGroup, seen: _Seen, now: Now) -> bool:
         """Whether to compute the assignment now. While many members join and leave, it is computed for several changes
         at once: until then those that have joined have no partitions, and the others keep theirs."""
-        size = len(group.members)
-        if seen.assigned_ms is None or size <= ASSIGNED_AT_ONCE_MAX:  # as in a new group
+        size, settings = len(group.members), self.settings(group.group_id)
+        if seen.assigned_ms is None or size <= settings.assigned_at_once_max:  # as in a new group
             return True
-        interval_ms = min(size * INTERVAL_MS_PER_MEMBER, self.settings(group.group_id).assignment_interval_ms)
+        interval_ms = min(size * INTERVAL_MS_PER_MEMBER, settings.assignment_interval_ms)
         return now.monotonic_ms - seen.assigned_ms >= interval_ms
 
     def assign(self, draft: Draft) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -25,8 +27,14 @@ class Groups(RuleBasedStateMachine):
         self.left: list[Client] = []
         """Static members that have left for a while."""
 
-    @initialize(counts=st.tuples(*(st.integers(1, 7) for _ in NAMES)), first=st.integers(1, 4))
-    def create_topics(self, counts: tuple[int, ...], first: int) -> None:
+    @initialize(
+        counts=st.tuples(*(st.integers(1, 7) for _ in NAMES)), first=st.integers(1, 4), assigned_at_once=st.booleans()
+    )
+    def create_topics(self, counts: tuple[int, ...], first: int, assigned_at_once: bool) -> None:
+        if not assigned_at_once:  # as large groups are
+            self.coordinator.settings = replace(
+                self.coordinator.settings, assignment_interval_ms=1000, assigned_at_once_max=0
+            )
         for name, count in zip(NAMES, counts, strict=True):
             self.coordinator.create_topic(name, count)
         for number in range(first):
