@@ -34,6 +34,8 @@ pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
 KILLS = by_form(1, long=100)
 NAME, TOPIC, GROUP = "coordinated", "payments", "clerks"
 RECORDS, WAIT_SECONDS = 5, 60.0
+REQUEST_MS = 10_000
+"""How long the producer waits for an answer of a coordinator before it asks who that is now."""
 LED = {"__consumer_offsets": NodeRole.GROUP_COORDINATOR, "__transaction_state": NodeRole.TRANSACTION_COORDINATOR}
 CONFIG = {
     "default.replication.factor": 3,
@@ -55,7 +57,14 @@ class Payer(Party):
         self._servers = servers
 
     def act(self) -> None:
-        producer = Producer({"bootstrap.servers": self._servers, "transactional.id": "payer", **CLIENT})
+        producer = Producer(
+            {
+                "bootstrap.servers": self._servers,
+                "transactional.id": "payer",
+                "socket.timeout.ms": REQUEST_MS,  # else it notices with its own deadline that a coordinator hangs
+                **CLIENT,
+            }
+        )
         producer.init_transactions(WAIT_SECONDS)
         while self.goes_on:
             producer.begin_transaction()
