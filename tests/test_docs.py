@@ -147,3 +147,10 @@ def test_every_file_that_a_text_names_exists() -> None:
 )
 def test_the_check_detects_missing_files(text: str, missing: list[str]) -> None:
     assert missing_files(text, {"store/log.py", "script/run"}) == missing
+
+
+def test_every_alert_has_a_row_and_a_section_that_says_what_to_do() -> None:
+    alerts = re.findall(r"^ *- alert: (\w+)$", (ROOT / "docs/monitoring/alerts.yml").read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| (Raylog\w+) \|", (ROOT / "docs/monitoring.md").read_text(), re.MULTILINE)
+    sections = re.findall(r"^### (Raylog\w+)$", (ROOT / "docs/operations.md").read_text(), re.MULTILINE)
+    assert alerts == rows == sections
