@@ -18,6 +18,7 @@ from raylog.client.admin.admin_client import AdminClient, admin_client
 from raylog.client.admin.partitions import OffsetSpec
 from raylog.client.consumer.consumer import Consumer
 from raylog.client.consumer.fetched import ConsumerRecord
+from raylog.client.share.acquired import ShareRecord
 from raylog.config.client_network import CLIENT_ID as CLIENT_ID_KEY
 from raylog.config.consumer import CONSUMER_CONFIG
 from raylog.core.errors import ErrorCode, KafkaError
@@ -32,7 +33,7 @@ SPECIAL_OFFSETS = ("earliest", "latest")
 OWN_SETTINGS: Final = {"auto.offset.reset": "none", "enable.auto.commit": False, "group.id": None}
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
-Part = Callable[[ConsumerRecord], bytes]
+Part = Callable[[ConsumerRecord | ShareRecord], bytes]
 
 
 def add_to(subparsers: Subparsers) -> None:
@@ -60,23 +61,33 @@ def add_to(subparsers: Subparsers) -> None:
         help="read_committed skips the records of aborted transactions, and waits for open ones to end;"
         " read_uncommitted prints all records (default: isolation.level in --command-config, or read_committed)",
     )
-    for part in ("timestamp", "partition", "offset", "headers", "key"):
-        parser.add_argument(f"--print-{part}", action="store_true")
-    parser.add_argument(
-        "--key-separator", default="\t", metavar="TEXT", help="separator between the printed parts (default: a tab)"
-    )
+    add_format(parser)
     parser.add_argument(
         "--skip-malformed",
         action="store_true",
         help="skip batches whose records cannot be decoded, and name their offsets on stderr, instead of ending there",
     )
-    parser.add_argument("--json", action="store_true", help="print each record as one line of JSON with all its parts")
     parser.set_defaults(run=run)
+
+
+def add_format(parser: argparse.ArgumentParser) -> None:
+    """The options that say what is printed of each record."""
+    for part in ("timestamp", "partition", "offset", "headers", "key"):
+        parser.add_argument(f"--print-{part}", action="store_true")
+    parser.add_argument(
+        "--key-separator", default="\t", metavar="TEXT", help="separator between the printed parts (default: a tab)"
+    )
+    parser.add_argument("--json", action="store_true", help="print each record as one line of JSON with all its parts")
+
+
+def record_format(options: argparse.Namespace) -> Callable[[Iterable[ConsumerRecord | ShareRecord]], bytes]:
+    """What is printed of records, by the options of `add_format`."""
+    return _as_json if options.json else _TextFormat(options)
 
 
 def run(options: argparse.Namespace) -> None:
     left = sys.maxsize if options.max_messages is None else options.max_messages
-    format_records = _as_json if options.json else _TextFormat(options)
+    format_records = record_format(options)
     config = client_config(options, isolation_level=options.isolation_level)
     with admin_client(config, client_id=CLIENT_ID) as admin:
         positions, ends = _range(admin, options, committed=config.reads_committed)
@@ -172,7 +183,7 @@ class _TextFormat:
         ]
         self._parts = [part for is_chosen, part in chosen if is_chosen]
 
-    def __call__(self, records: Iterable[ConsumerRecord]) -> bytes:
+    def __call__(self, records: Iterable[ConsumerRecord | ShareRecord]) -> bytes:
         separator, parts = self._separator, self._parts
         if len(parts) == 1:  # the value alone, as fast as possible
             lines = [b"null" if each.value is None else each.value for each in records]
@@ -182,15 +193,15 @@ class _TextFormat:
         return b"\n".join(lines)
 
 
-def _headers(record: ConsumerRecord) -> bytes:
+def _headers(record: ConsumerRecord | ShareRecord) -> bytes:
     return b",".join(name.encode() + b":" + _or_null(value) for name, value in record.headers) or b"NO_HEADERS"
 
 
-def _as_json(records: Iterable[ConsumerRecord]) -> bytes:
+def _as_json(records: Iterable[ConsumerRecord | ShareRecord]) -> bytes:
     return b"".join(map(_json_line, records))
 
 
-def _json_line(record: ConsumerRecord) -> bytes:
+def _json_line(record: ConsumerRecord | ShareRecord) -> bytes:
     """Bytes that are not UTF-8 are printed as `key_base64` and `value_base64`."""
     line = {
         "topic": record.topic,
@@ -202,6 +213,8 @@ def _json_line(record: ConsumerRecord) -> bytes:
         **json_fields("value", record.value),
         "headers": [{"key": name, **json_fields("value", value)} for name, value in record.headers],
     }
+    if isinstance(record, ShareRecord):
+        line["delivery_count"] = record.delivery_count
     return json.dumps(line, ensure_ascii=False).encode() + b"\n"
 
 

@@ -38,6 +38,7 @@ EXAMPLES: Final[Mapping[str, str]] = {
     "tokens expire": "raylog tokens expire V6iT1TqlQSG5g7lRqhRBbg --command-config alice.properties",
     "produce": "raylog produce orders --key-separator : < orders.txt",
     "consume": "raylog consume orders --offset -10 --exit-at-end --print-key",
+    "share-consume": "raylog share-consume orders --group packers --max-messages 10 --timeout-ms 1000",
     "get-offsets": "raylog get-offsets orders:0,1 --time earliest",
     "delete-records": "raylog delete-records --offset-json-file offsets.json",
     "transactions list": "raylog transactions list --duration-filter 60000",

@@ -30,6 +30,7 @@ MODULES: Final = (
     "tokens",
     "produce",
     "consume",
+    "share_consume",
     "get_offsets",
     "delete_records",
     "transactions",

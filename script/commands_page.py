@@ -18,6 +18,7 @@ KAFKA_TOOLS = {
     "tokens": "kafka-delegation-tokens",
     "produce": "kafka-console-producer",
     "consume": "kafka-console-consumer",
+    "share-consume": "kafka-console-share-consumer",
     "get-offsets": "kafka-get-offsets",
     "delete-records": "kafka-delete-records",
     "transactions": "kafka-transactions",
