@@ -22,12 +22,13 @@ def check_built(flows: Sequence[FlowConfig]) -> None:
 def check_mirror_maker(flow: FlowConfig, source_topics: Collection[str]) -> None:
     """Raises KafkaError if Apache's MirrorMaker copies from the target to the source, as far as its topics there tell.
 
-    It does not say which records it has copied.
+    It does not say which records it has copied. The first topic is that of its workers, which are also there to write
+    nothing but heartbeats; the second one is written by a flow that copies.
     """
-    topic = f"mm2-configs{flow.policy.internal_separator}{flow.target.alias}{flow.policy.internal_separator}internal"
-    if topic in source_topics:
-        what = f"the source has topic {topic!r} of a MirrorMaker that copies the other way"
-        text = f"{what}, and equal names: delete the topic if it does so no longer, or use DefaultReplicationPolicy"
+    own, copying = f"mm2-configs.{flow.target.alias}.internal", flow.policy.checkpoints_topic(flow.target.alias)
+    if own in source_topics and copying in source_topics:
+        what = f"the source has {own!r} and {copying!r} of a MirrorMaker that copies the other way under the same names"
+        text = f"{what}: delete the first topic if it does so no longer, or use DefaultReplicationPolicy"
         raise KafkaError(ErrorCode.INVALID_CONFIG, text)
 
 

@@ -15,7 +15,7 @@ from raylog.client.admin.async_admin_client import AsyncAdminClient
 from raylog.client.admin.topics import TopicDescription
 from raylog.client.backoff import backoff_ms
 from raylog.client.errors import AdminError, FencedError
-from raylog.core.errors import KafkaError
+from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import ZERO_TOPIC_ID
 from raylog.mirror.config import FlowConfig
 from raylog.mirror.control_thread import ControlThread
@@ -127,10 +127,7 @@ class FlowWorker:
                     self._changed.clear()
             finally:
                 self._applied.set()
-                for worker, _ in self._passing.values():
-                    worker.stop()
-                await asyncio.gather(*(self._end(number) for number in list(self._running)))
-                await asyncio.gather(*(task for _, task in self._passing.values()))
+                await self._end_all()
                 if self._syncs is not None and syncing is not None:
                     self._syncs.stop()
                     await asyncio.wait([syncing], timeout=STOP_SECONDS)
@@ -178,6 +175,8 @@ class FlowWorker:
         except KafkaError as error:
             self._errors.append(str(error))
             log.warning("topics not known", extra={"flow": self._flow.name, "reason": str(error)})
+            if error.code is ErrorCode.INVALID_CONFIG:  # what goes on would do so in a circle
+                await self._end_all()
             return BLOCKED_SECONDS
         for number in self._running.keys() - plans.keys():
             await self._end(number)
@@ -270,6 +269,13 @@ class FlowWorker:
             if isinstance(running.error, FencedError):
                 pause_ms = FENCED_MS
             await asyncio.sleep(pause_ms / 1000)
+
+    async def _end_all(self) -> None:
+        passing, self._passing = self._passing, {}
+        for worker, _ in passing.values():
+            worker.stop()
+        await asyncio.gather(*(self._end(number) for number in list(self._running)))
+        await asyncio.gather(*(task for _, task in passing.values()))
 
     async def _end(self, number: int) -> None:
         running = self._running.pop(number)

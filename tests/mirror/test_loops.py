@@ -250,13 +250,18 @@ def test_a_flow_does_not_copy_equal_names_where_mirror_maker_copies_back_or_to_i
     east: Target, west: Target
 ) -> None:
     topic = east.new_topic()
+    create(west, topic)
     given = {"topics": topic, "replication_policy_class": IDENTITY}
     create(east, "mm2-configs.M.internal")
     (looped,) = flows_among({"A": east, "M": west}, "A->M", **given)
     (selfsame,) = flows_among({"A": east, "B": east}, "A->B", **given)
     with all_running([looped, selfsame]) as (one, other):
-        one.wait(lambda status: any("of a MirrorMaker that copies the other way" in error for error in status.errors))
         other.wait(lambda status: any("are the same cluster" in error for error in status.errors))
+        one.wait(lambda status: status.partitions)
+        create(east, "M.checkpoints.internal")  # while the flow runs
+        status = one.wait(lambda status: any("that copies the other way" in error for error in status.errors))
+        assert status.partitions == ()
+        assert other.status().partitions == ()
         with AdminClient(bootstrap_servers=east.plain) as admin:
             admin.delete_topics(["mm2-configs.M.internal"])
-        one.wait(lambda status: not status.errors)
+        one.wait(lambda status: status.partitions and not status.errors)
