@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import raylog
+from raylog.actors import broker_restart
 from raylog.actors.broker_restart import not_in_sync_on
 from raylog.actors.cluster import cluster_status
 from raylog.client.admin.topics import describe_topics
@@ -22,6 +25,8 @@ pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
 TOPIC = "spread"
 PARTITIONS = 3
 CONTROLLERS = 3
+RESTART_SECONDS = 120.0
+"""For each node."""
 
 
 @pytest.fixture(scope="module")
@@ -63,3 +68,19 @@ def test_clients_get_no_error_during_a_rolling_restart(cluster: raylog.Cluster) 
     for load in loads:
         load.finish()
         assert read(cluster.bootstrap_servers, TOPIC, load.partition) == load.ledger
+
+
+def test_a_hung_controller_is_restarted_with_the_others(
+    cluster: raylog.Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_restart, "STOP_SECONDS", 10.0)
+    monkeypatch.setattr(broker_restart, "ANSWER_SECONDS", 2.0)
+    before = pids()
+    hung = next(each for each in cluster_status("rolling").controllers if not each.active)
+    os.kill(hung.pid, signal.SIGSTOP)
+    cluster.rolling_restart(timeout_seconds=RESTART_SECONDS)
+    assert not before & pids()
+    assert sum(each.active for each in cluster_status("rolling").controllers) == 1
+    load = PartitionLoad(cluster.bootstrap_servers, 0)
+    until_more([load], [load], 100)
+    load.finish()
