@@ -14,6 +14,7 @@ from raylog.client.admin.async_admin_client import AsyncAdminClient
 from raylog.client.admin.partitions import OffsetSpec
 from raylog.client.backoff import backoff_ms
 from raylog.client.consumer.async_consumer import AsyncConsumer
+from raylog.client.consumer.fetched import ConsumerRecord
 from raylog.client.producer.async_producer import AsyncProducer
 from raylog.config.consumer import DEFAULT_API_TIMEOUT_MS
 from raylog.config.producer import TRANSACTIONAL_ID
@@ -122,13 +123,22 @@ class OriginTopics:
                 if await self._consumer.position(_PARTITION) > end:
                     self._consumer.seek_to_beginning(_PARTITION)  # it was created anew
                 while await self._consumer.position(_PARTITION) < end:
-                    for record in await self._consumer.poll(0.2):
-                        self.origins.registered(*decode_origin(record.key, record.value))
+                    self._take(self._consumer, await self._consumer.poll(0.2))
         except TimeoutError:
             text = f"{ORIGINS_TOPIC} was not read to its end, offset {end}, within {READ_SECONDS} s"
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, text) from None
         if self.origins.passed_on != known:
             self.on_origin()
+
+    def _take(self, consumer: AsyncConsumer, records: Iterable[ConsumerRecord]) -> None:
+        """Raises KafkaError at a record that cannot be read; it is read again next time, and those behind it."""
+        for record in records:
+            try:
+                if record.value is not None:
+                    self.origins.registered(*decode_origin(record.key, record.value))
+            except KafkaError:
+                consumer.seek(_PARTITION, record.offset)
+                raise
 
     async def register(self, producer_id: int, origin: Origin) -> None:
         """Returns once the target has durably what the producer writes: tried until then."""

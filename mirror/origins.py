@@ -109,7 +109,7 @@ def decode_origin(key: bytes | None, value: bytes | None) -> tuple[int, Origin]:
             if is_cluster_id(cluster_id) and producer_id >= 0:
                 return producer_id, Origin(cluster_id, alias)
     shown = f"{(key or b'')[:100]!r}: {(value or b'')[:100]!r}"
-    text = f"{ORIGINS_TOPIC}: {shown} is no origin of a producer: delete such records"
+    text = f"{ORIGINS_TOPIC}: {shown} is no origin of a producer: write null to its key, and have it compacted"
     raise KafkaError(ErrorCode.INVALID_RECORD, text)
 
 
