@@ -179,10 +179,7 @@ class GroupShard:
         converts = classic is not None and classic.is_unused and request.member_epoch == STREAMS_JOINING
         if group_id in self.consumer.groups or group_id in self.share.groups or (classic is not None and not converts):
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a streams group.")
-        answer = self.streams.heartbeat(request, now)
-        if classic is not None:
-            self.classic.replaced(classic)
-        return answer
+        return self.streams.heartbeat(request, now)
 
     def join(self, request: JoinRequest, reply: JoinReply, now: Now) -> None:
         """A member joins by the classic protocol; `reply` is called once, now or later.

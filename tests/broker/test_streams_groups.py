@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from raylog.broker.streams_topics import StreamsTopics
 from raylog.broker.topic_creation import Requester
-from raylog.core.errors import ErrorCode
+from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.metadata.features import STREAMS_FEATURE
 from raylog.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from raylog.protocol.messages.delete_groups import DeleteGroupsRequest
 from raylog.protocol.messages.describe_groups import DescribeGroupsRequest
+from raylog.protocol.messages.envelope import EnvelopeResponse
 from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from raylog.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from raylog.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -170,6 +173,22 @@ class TestInternalTopics:
         creation.create((words, bad), requester, broker.now(), errors_ms=1000)
         broker.settle()
         assert [name for name, _ in creation.errors((words, bad), broker.now())] == ["a/b"]
+
+    def test_one_request_at_a_time_and_each_topic_once(self, broker: DirectBroker) -> None:
+        sent: list[Any] = []
+        link = SimpleNamespace(request=lambda request, *_, **__: sent.append(request))
+        creation = StreamsTopics(cast(Any, link))
+        requester = Requester(broker.connect().client, "c")
+        topics = [TopicInfo(name=f"log-{number}", partitions=60) for number in range(2)]
+        for _ in range(2):
+            creation.create(topics, requester, broker.now(), errors_ms=1)
+            assert len(sent) == 1
+        creation._answered(EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER), broker.now())
+        assert len(sent) == 2, "the second topic, with 60 more partitions"
+        assert creation.errors(topics, broker.now()) == [("log-0", "NOT_CONTROLLER")]
+        creation._failed(KafkaError(ErrorCode.NETWORK_EXCEPTION), broker.now())
+        creation.create(topics[:1], requester, broker.now(), errors_ms=1)
+        assert len(sent) == 3
 
 
 class TestRequests:
