@@ -321,7 +321,11 @@ class StreamsGroups:
     ) -> StreamsAnswer:
         group = self.groups[request.group_id]
         member = group.members[request.member_id]
-        tells = request.member_epoch == JOINING or member.assigned != before.assigned
+        tells = (
+            request.member_epoch == JOINING
+            or member.assigned != before.assigned
+            or (request.owned is not None and request.owned != member.assigned)  # the last response may have been lost
+        )
         epoch = self._endpoint_epochs.get(group.group_id, 0)
         if tells and member.endpoint is not None:
             epoch = self._endpoint_epochs[group.group_id] = epoch + 1

@@ -349,6 +349,28 @@ class TestEpochs:
         assert first.owned.active | second.owned.active == tasks("0", 0, 1)
         assert not first.owned.active & second.owned.active
 
+    def test_a_lost_assignment_is_sent_again(self) -> None:
+        """Also one that came in the epoch that the member has, and one that only takes tasks."""
+        coordinator = ready(delay_ms=DELAY_MS)
+        member = client(coordinator, "a")
+        member.beat()
+        coordinator.pass_time(DELAY_MS)
+        member.beat(response_is_lost=True)
+        member.beat()
+        assert (member.epoch, member.owned.active) == (2, tasks("0", 0, 1))
+        coordinator.settle(member)
+        other = client(coordinator, "b")
+        other.beat()
+        member.beat(response_is_lost=True)
+        member.beat()
+        assert member.assigned.active == tasks("0", 0)
+        member.revoke()
+        member.beat()
+        other.beat()
+        member.beat()
+        coordinator.settle(member, other)
+        assert other.owned.active == tasks("0", 1)
+
 
 class TestFirstAssignment:
     def test_a_new_group_waits_for_members(self) -> None:
