@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from raylog.actors import ray_metrics
 from raylog.cli.metrics_push import OtlpTarget, otlp_target, push, send_otlp
 from raylog.core.errors import ConfigError
 from raylog.protocol import otlp_export
@@ -183,3 +184,31 @@ def test_the_command_pushes_what_nodes_show(tmp_path_factory: pytest.TempPathFac
     assert [shown["cluster", "raylog_node_up", node] for node in nodes] == [(False, 1), (False, 1), (False, 0)]
     names = {name: is_counter for _, name, is_counter, _, _ in points}
     assert names["kafka_server_brokertopicmetrics_bytesin_total"] is True
+
+
+def test_ray_is_shown_what_nodes_have_and_not_what_there_are_many_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: dict[tuple[str, ...], float] = {}
+
+    class Gauge:
+        """As ray.util.metrics.Gauge."""
+
+        def __init__(self, name: str, description: str, tag_keys: tuple[str, ...]) -> None:
+            self._name, self._keys = name, set(tag_keys)
+
+        def set(self, value: float, tags: dict[str, str]) -> None:
+            assert tags.keys() == self._keys
+            shown[self._name, *sorted(tags.values())] = value
+
+    monkeypatch.setattr("ray.util.metrics.Gauge", Gauge)
+    monkeypatch.setattr(ray_metrics, "SERIES_MAX", 4)
+    text = '# HELP kafka_x X\n# TYPE kafka_x gauge\nkafka_x{door="tcp"} 7\nkafka_x{door="unix"} 8\n'
+    text += 'kafka_y{topic="a"} 1\nraylog_z 5\n'
+    metrics = ray_metrics.RayMetrics("shop")
+    metrics.show({"cluster": 'raylog_node_up{node="broker-0"} 1\n', "broker-0": text, "broker-1": text})
+    metrics.show({"broker-0": text.replace("7", "9")})
+    assert shown == {
+        ("raylog_node_up", "broker-0", "shop"): 1,
+        ("raylog_kafka_x", "broker-0", "shop", "tcp"): 9,
+        ("raylog_kafka_x", "broker-0", "shop", "unix"): 8,
+        ("raylog_z", "broker-0", "shop"): 5,
+    }
