@@ -19,6 +19,9 @@ pytestmark = pytest.mark.packaging
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("program.py")
 PYTHONS = ("3.11", "3.12", "3.13")
+OLD_RAYS = ("2.20.0", "2.40.0", "2.59.0")
+"""Versions with which the program works too, against what pyproject.toml permits: the oldest that was tried, and some
+between."""
 COMPILED = ("_compaction", "_decoding", "_encoding", "_record_scan")
 """What a compiler makes of the sources in protocol/records."""
 
@@ -80,18 +83,36 @@ def test_a_wheel_works_in_an_empty_environment(source: Path, tmp_path: Path, ver
     uv("venv", "--quiet", "--python", python, "empty", folder=tmp_path)
     empty = tmp_path / "empty"
     uv("pip", "install", "--quiet", wheel, "mypy", folder=tmp_path, environment={"VIRTUAL_ENV": str(empty)})
-    program = Path(shutil.copy(PROGRAM, tmp_path))  # not where types would be found beside it
     modules = [f"raylog.protocol.records.{name}" for name in COMPILED]
     run(empty / "bin/python", "-c", f"import {', '.join(modules)}", folder=tmp_path)
     help_text = run(empty / "bin/raylog", "--help", folder=tmp_path)
     assert "topics" in help_text
     page = "from raylog.console.application import _static_files; print(sorted(_static_files()))"
     assert "app.js" in run(empty / "bin/python", "-c", page, folder=tmp_path)
-    with TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as short:  # for the sockets in it
-        own = {"RAY_TMPDIR": short, "PATH": f"{empty / 'bin'}:{os.environ['PATH']}"}
-        run(empty / "bin/python", program, folder=tmp_path, environment=own)
-    assert run(empty / "bin/mypy", "--strict", program, folder=tmp_path).startswith("Success")
+    run_program(empty, tmp_path)
+    assert run(empty / "bin/mypy", "--strict", tmp_path / PROGRAM.name, folder=tmp_path).startswith("Success")
     wrong = tmp_path / "wrong.py"
     wrong.write_text(PROGRAM.read_text().replace(".result().offset", ".result().no_such_attribute"))
     with pytest.raises(AssertionError, match='has no attribute "no_such_attribute"'):
         run(empty / "bin/mypy", "--strict", wrong, folder=tmp_path)
+
+
+@pytest.mark.parametrize("ray", OLD_RAYS)
+def test_the_program_works_with_older_versions_of_ray(source: Path, tmp_path: Path, ray: str) -> None:
+    python = interpreter(PYTHONS[0])
+    uv("build", "--quiet", "--wheel", "--python", python, "--out-dir", tmp_path, source, folder=tmp_path)
+    (wheel,) = tmp_path.glob("*.whl")
+    uv("venv", "--quiet", "--python", python, "empty", folder=tmp_path)
+    empty, overrides = tmp_path / "empty", tmp_path / "overrides.txt"
+    overrides.write_text(f"ray=={ray}\n")
+    own = {"VIRTUAL_ENV": str(empty)}
+    uv("pip", "install", "--quiet", "--overrides", overrides, wheel, folder=tmp_path, environment=own)
+    run_program(empty, tmp_path)
+
+
+def run_program(environment: Path, folder: Path) -> None:
+    """With the Python of the environment, and Ray's files in a folder of its own."""
+    program = Path(shutil.copy(PROGRAM, folder))  # not where types would be found beside it
+    with TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as short:  # for the sockets in it
+        own = {"RAY_TMPDIR": short, "PATH": f"{environment / 'bin'}:{os.environ['PATH']}"}
+        run(environment / "bin/python", program, folder=folder, environment=own)
