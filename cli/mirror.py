@@ -157,6 +157,8 @@ def _move(options: argparse.Namespace) -> None:
     if name not in flows:
         raise ConfigError(f"--flow={name}: must be one of the flows {', '.join(flows)}")
     flow = flows[name]
+    if flow.by_origin:
+        raise ConfigError(f"--flow={name}: offsets are not translated in a loop of flows with equal names")
     with ControlClients(flow) as clients:
         if options.back:
             reverse = flows.get(f"{flow.target.alias}{ARROW}{flow.source.alias}")

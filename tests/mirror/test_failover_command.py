@@ -33,6 +33,17 @@ def offset_of(admin: AdminClient, group: str, topic: str) -> int | None:
     return None if found is None else found.offset
 
 
+@pytest.mark.parametrize("command", ["failover", "failback"])
+def test_in_a_loop_with_equal_names_no_offset_is_translated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    file = tmp_path / "mm2.properties"
+    lines = ["clusters=A,B", "A.bootstrap.servers=x:1", "B.bootstrap.servers=x:1", "A->B.enabled=true"]
+    file.write_text("\n".join([*lines, "B->A.enabled=true", "replication.policy.class=IdentityReplicationPolicy"]))
+    assert main(["mirror", command, "--config", str(file), "--flow", "A->B"]) != 0
+    assert "--flow=A->B: offsets are not translated in a loop of flows with equal names" in capsys.readouterr().err
+
+
 def test_groups_move_there_and_back(
     east: Target, west: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
