@@ -34,8 +34,8 @@ pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
 KILLS = by_form(1, long=100)
 NAME, TOPIC, GROUP = "coordinated", "payments", "clerks"
 RECORDS, WAIT_SECONDS = 5, 60.0
-REQUEST_MS = 10_000
-"""How long the producer waits for an answer of a coordinator before it asks who that is now."""
+REQUEST_MS = 3000
+"""How long clients wait for an answer of a coordinator before they ask who that is now: less than a session."""
 LED = {"__consumer_offsets": NodeRole.GROUP_COORDINATOR, "__transaction_state": NodeRole.TRANSACTION_COORDINATOR}
 CONFIG = {
     "default.replication.factor": 3,
@@ -61,7 +61,7 @@ class Payer(Party):
             {
                 "bootstrap.servers": self._servers,
                 "transactional.id": "payer",
-                "socket.timeout.ms": REQUEST_MS,  # else it notices with its own deadline that a coordinator hangs
+                "socket.timeout.ms": REQUEST_MS,
                 **CLIENT,
             }
         )
@@ -111,6 +111,7 @@ class Clerk(Party):
                 "isolation.level": "read_committed",
                 "session.timeout.ms": 10_000,
                 "heartbeat.interval.ms": 300,
+                "socket.timeout.ms": REQUEST_MS,
                 **CLIENT,
             }
         )
