@@ -132,6 +132,7 @@ class TestStart:
             ("transaction.version", 0, 2),
             ("group.version", 0, 1),
             ("share.version", 0, 1),
+            ("streams.version", 0, 1),
             ("kraft.version", 0, 1),
         ]
 

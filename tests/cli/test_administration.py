@@ -184,6 +184,7 @@ class TestFeatures:
             ["transaction.version", "0", "2", "2"],
             ["group.version", "0", "1", "1"],
             ["share.version", "0", "1", "1"],
+            ["streams.version", "0", "1", "1"],
             ["kraft.version", "0", "1", "0"],
             ["metadata.version", "25", "25", "25"],
         ]
@@ -198,7 +199,7 @@ class TestFeatures:
         in_force = f"level {LATEST_LEVEL}\n"
         checked = cli("features", "upgrade", "--dry-run")
         others = "transaction.version {0} level 2\ngroup.version {0} level 1\n"
-        others += "share.version {0} level 1\nkraft.version {0} level 1\n"
+        others += "share.version {0} level 1\nstreams.version {0} level 1\nkraft.version {0} level 1\n"
         expected = f"raylog.metadata can be set to {in_force}" + others.format("can be set to")
         assert checked == (0, expected, "")
         raised = cli("features", "upgrade", "--level", str(LATEST_LEVEL))

@@ -64,7 +64,7 @@ def restarted(disk: SimDisk, path: str, damaged: bytes) -> MetadataImage:
 def test_wrong_leader_epochs_do_not_discard_the_log_behind_the_snapshot() -> None:
     disk, states = stopped(clean=True)
     path = f"{LOG_PATH}/__cluster_metadata-0/leader-epoch-checkpoint"
-    assert disk.read_file(path) == b"0\n1\n1 14\n"
+    assert disk.read_file(path) == b"0\n1\n1 15\n"
     for start_offset in (1, 20, 42, 10_000):
         assert content(restarted(disk, path, b"0\n1\n1 %d\n" % start_offset)) == states[-1]
 

@@ -18,7 +18,7 @@ METRICS = st.dictionaries(
     LABELS.flatmap(
         lambda names: st.tuples(
             st.just(tuple(names)),
-            st.dictionaries(st.tuples(*[VALUES for _ in names]), st.integers(), min_size=1, max_size=4),
+            st.dictionaries(st.tuples(*[VALUES for _ in names]), st.integers(-(2**53), 2**53), min_size=1, max_size=4),
         )
     ),
 )
