@@ -121,8 +121,11 @@ class AsyncConsumer(AsyncioFace, ConsumerCalls):
             while True:
                 await self._run_callbacks()  # as long as they take
                 core.raise_error()
+                batches_taken = core.batches_taken
                 if found := take():
                     return found
+                if core.batches_taken != batches_taken:
+                    poked = False  # the next ones can be fetched
                 if read_files(core, self._files, now(), lambda call: call()):
                     poked = False
                     continue

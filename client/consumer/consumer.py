@@ -134,9 +134,12 @@ class Consumer(BlockingFace, ConsumerCalls):
                     self._run_callbacks()
                     self._raise_wakeup()
                     core.raise_error()
+                    batches_taken = core.batches_taken
                     found = take()
                     if found:
                         return found
+                    if core.batches_taken != batches_taken:
+                        poked = False  # the next ones can be fetched
                     if read_files(core, self._files, now(), self._unlocked):
                         poked = False
                         continue

@@ -69,6 +69,8 @@ class ConsumerCore:
         )
         self.pool: ReassemblyPool | None = None
         """Of large messages; None: chunks are returned as they are."""
+        self.batches_taken = 0
+        """How many fetched batches `take` has read to their end. Those of chunks, or of aborted records, give none."""
         if settings.large is not None:
             self.pool = ReassemblyPool(
                 bytes_max=settings.large.assembler_bytes,
@@ -248,6 +250,7 @@ class ConsumerCore:
             taken += records
             if fetched.finished:
                 state.buffered.popleft()
+                self.batches_taken += 1
         return taken
 
     # --- partitions whose leader is on this machine

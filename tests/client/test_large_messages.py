@@ -26,7 +26,7 @@ from tests.support.hang import HANG_SECONDS
 
 Make = Callable[..., Any]
 SEGMENT = 1000
-MEGABYTES = by_form(96, long=1024)
+MEGABYTES = by_form(64, long=1024)
 faces = pytest.mark.parametrize("face", FACES, ids=lambda face: face.__name__)
 both = pytest.mark.parametrize(
     ("send_face", "face"), list(zip(PRODUCER_FACES, FACES, strict=True)), ids=lambda face: face.__name__
@@ -105,6 +105,16 @@ def test_values_are_split_and_reassembled_among_ordinary_records(
         (b"one", (("own", b"header"),), 1234)
     }
     assert records[-1].offset == 3 + 2 + 10 + 124 - 1
+
+
+@both
+def test_one_poll_waits_for_all_chunks_of_a_message(target: Target, make: Make, send_face: Any, face: Any) -> None:
+    topic = target.new_topic()
+    value = value_of(20 * SEGMENT)
+    make(send_face, batch_size=SEGMENT).send_all(topic, [value])
+    consumer = make(face, mapped=False, max_partition_fetch_bytes=2 * SEGMENT, fetch_max_wait_ms=60_000)
+    consumer.assign([(topic, 0)])
+    assert [record.value for record in consumer.poll(HANG_SECONDS)] == [value]  # each fetch brings two chunks
 
 
 @both

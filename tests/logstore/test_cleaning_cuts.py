@@ -25,7 +25,7 @@ from tests.support.cut_disk import CutDisk
 from tests.support.forms import by_form
 from tests.support.sim_disk import SimDisk
 
-PLANS = by_form(2, quick=1, long=300)
+PLANS = by_form(1, long=300)
 CUTS_AT_LEAST = 60
 """Per plan."""
 

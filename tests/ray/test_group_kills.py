@@ -163,6 +163,8 @@ class Member(Party):
         self.holds: frozenset[int] = frozenset()
         self._servers = bootstrap_servers
         self._commits = 0
+        self._taken: dict[int, int] = {}
+        """The offsets to commit for what came since the last assignment: meanwhile another member may have gone on."""
 
     def act(self) -> None:
         consumer = Consumer(
@@ -186,7 +188,7 @@ class Member(Party):
 
     def _take(self, consumer: Consumer) -> dict[int, int]:
         """The offsets to commit for what came."""
-        offsets: dict[int, int] = {}
+        offsets = self._taken = {}
         for _ in range(BATCH_MAX):
             message = consumer.poll(0.05)
             if message is None:
@@ -223,6 +225,7 @@ class Member(Party):
 
     def _gave_up(self, _: Consumer, __: list[TopicPartition]) -> None:
         self.holds = frozenset()
+        self._taken.clear()
 
 
 class Observer(Party):
