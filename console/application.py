@@ -242,7 +242,7 @@ class _WithHeaders:
 
 
 async def while_connected(request: Request, asked: Awaitable[Any]) -> Any:
-    """What is asked for. It is cancelled when the page is left, and raises ClientDisconnect: nobody waits for it."""
+    """What is asked for. It is cancelled when the page is left, and raises ClientDisconnect."""
 
     async def left() -> None:
         while (await request.receive())["type"] != "http.disconnect":

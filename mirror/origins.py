@@ -1,7 +1,7 @@
 """In which cluster records were produced first, by the producer ids of their batches. Pure.
 
 A flow whose copies have the names of their source writes them with producers of its own. It commits their ids to an
-internal topic of the target, with the cluster id of the records' origin, before it uses them. So whoever reads the
+internal topic of the target, with the cluster id of the records' origin, before it uses them. So a flow that reads the
 target can tell its batches: those with such an id come from there, all others were produced in the target itself.
 Producer ids are never given twice in a cluster.
 """

@@ -560,7 +560,7 @@ def test_brokers_of_a_cluster_with_an_authorizer_replicate_and_coordinate() -> N
 
 
 def test_internal_topics_of_streams_groups_require_create(broker: DirectBroker) -> None:
-    """The client is told, and nothing is created as long as one of the topics is not permitted."""
+    """The status names the topics that are not permitted, and none is created while there are any."""
     logs = tuple(TopicInfo(name=name) for name in ("log-a", "log-b"))
     subtopology = Subtopology(subtopology_id="0", source_topics=("t",), state_changelog_topics=logs)
     request = StreamsGroupHeartbeatRequest(
