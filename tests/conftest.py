@@ -6,6 +6,7 @@ And which tests are left out of a run unless they are asked for.
 from __future__ import annotations
 
 import gc
+import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -111,6 +112,15 @@ def each_file_closes_its_descriptors(runtime_dir: Path) -> Iterator[None]:
     """Many systems allow a process 1,024, and a run is thousands of tests."""
     with descriptors_are_closed():
         yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def each_file_leaves_logging_as_it_was() -> Iterator[None]:
+    """A handler that stays writes to a stream of a past test, and a level that stays lets later tests say more."""
+    loggers = [logging.getLogger(), logging.getLogger("raylog")]
+    before = [(each.level, list(each.handlers)) for each in loggers]
+    yield
+    assert [(each.level, list(each.handlers)) for each in loggers] == before
 
 
 @pytest.fixture(scope="session", autouse=True)
