@@ -42,13 +42,12 @@ from raylog.protocol.registry import (
 )
 from raylog.protocol.schema import Wire, WireType
 
-CASES: list[tuple[type[Any], int]] = [
-    (cls, version)
-    for spec in APIS
-    for cls in (spec.request, spec.response)
-    for version in range(spec.lowest, spec.highest + 1)
-]
-CASE_NAMES = [f"{cls.__name__}-{version}" for cls, version in CASES]
+MESSAGES: list[type[Any]] = [cls for spec in APIS for cls in (spec.request, spec.response)]
+
+
+def versions(cls: type[Any]) -> range:
+    return range(cls.api.lowest, cls.api.highest + 1)
+
 
 UNKNOWN_TO_KAFKA_PYTHON = frozenset(
     {

@@ -19,6 +19,7 @@ from raylog.security.cluster_secret import NONCE_BYTES, SecretProver, SecretVeri
 from raylog.security.principal import CLUSTER_PRINCIPAL, decode_host, decode_principal, encode_host, encode_principal
 from tests.hostile.requests import Drawing
 from tests.hostile.responses import Learned
+from tests.protocol.messages import versions
 from tests.support.forms import by_form
 from tests.support.mutations import mutations
 
@@ -30,10 +31,6 @@ MUTATIONS = 12
 """Of each body."""
 MEMORY_PER_BYTE = 400
 MEMORY_BYTES_MIN = 100_000
-
-
-def versions(cls: type[Message]) -> range:
-    return range(cls.api.lowest, cls.api.highest + 1)
 
 
 def bodies(cls: type[Message]) -> Iterator[tuple[int, bytes]]:
