@@ -158,7 +158,8 @@ class AsyncProducer:
             partitioner=partitioner,
         )
         self._store = store_for(self._core.settings.large, value_store)
-        self._takes_bytes = key_serializer is value_serializer is None
+        self._is_plain = not interceptors and key_serializer is value_serializer is None
+        """Whether records are taken as they are given."""
         self._waiters: list[asyncio.Future[None]] = []
         self._ends: dict[ProducerBatch, asyncio.Future[None]] = {}
         """Of the batches whose records are awaited."""
@@ -192,6 +193,16 @@ class AsyncProducer:
         Waits only for the topic's metadata and for memory, at most max.block.ms. Raises KafkaError as `Producer.send`.
         """
         stamp = time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
+        if (
+            self._is_plain
+            and partition is None
+            and (value is None or type(value) is bytes)
+            and (key is None or type(key) is bytes)
+        ):
+            headers = checked_headers(headers) if headers else ()
+            batch = self._core.append_to_open(topic, value, key, stamp, headers, None)
+            if batch is not None:
+                return AsyncDelivery(batch, batch.builder.count - 1, stamp, self._ends)
         interceptors = self._interceptors
         if interceptors is None:
             return await self._send(topic, value, key, headers, partition, stamp, None)
@@ -213,15 +224,6 @@ class AsyncProducer:
         on_delivery: OnDelivery | None,
     ) -> AsyncDelivery:
         headers = checked_headers(headers) if headers else ()
-        if (
-            self._takes_bytes
-            and partition is None
-            and (value is None or type(value) is bytes)
-            and (key is None or type(key) is bytes)
-        ):
-            batch = self._core.append_to_open(topic, value, key, stamp, headers, on_delivery)
-            if batch is not None:
-                return AsyncDelivery(batch, batch.builder.count - 1, stamp, self._ends)
         large = self._core.settings.large
         record, source = self._serializers.record(
             topic,

@@ -155,7 +155,8 @@ class Producer:
             partitioner=partitioner,
         )
         self._store = store_for(self._core.settings.large, value_store)
-        self._takes_bytes = key_serializer is value_serializer is None
+        self._is_plain = not interceptors and key_serializer is value_serializer is None
+        """Whether records are taken as they are given."""
         self._thread = shared_io_thread()
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
@@ -194,6 +195,17 @@ class Producer:
         Raises KafkaError: of the topic, REQUEST_TIMED_OUT, MESSAGE_TOO_LARGE, SerializationError, ClientClosedError.
         """
         stamp = time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
+        if (
+            self._is_plain
+            and partition is None
+            and (value is None or type(value) is bytes)
+            and (key is None or type(key) is bytes)
+        ):
+            headers = checked_headers(headers) if headers else ()
+            with self._lock:
+                batch = self._core.append_to_open(topic, value, key, stamp, headers, on_delivery)
+                if batch is not None:
+                    return Delivery(batch, batch.builder.count - 1, stamp, self._changed)
         interceptors = self._interceptors
         if interceptors is None:
             return self._send(topic, value, key, headers, partition, stamp, on_delivery)
@@ -215,16 +227,6 @@ class Producer:
         on_delivery: OnDelivery | None,
     ) -> Delivery:
         headers = checked_headers(headers) if headers else ()
-        if (
-            self._takes_bytes
-            and partition is None
-            and (value is None or type(value) is bytes)
-            and (key is None or type(key) is bytes)
-        ):
-            with self._lock:
-                batch = self._core.append_to_open(topic, value, key, stamp, headers, on_delivery)
-                if batch is not None:
-                    return Delivery(batch, batch.builder.count - 1, stamp, self._changed)
         large = self._core.settings.large
         record, source = self._serializers.record(
             topic,
