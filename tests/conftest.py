@@ -114,13 +114,14 @@ def each_file_closes_its_descriptors(runtime_dir: Path) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module", autouse=True)
-def each_file_leaves_logging_as_it_was() -> Iterator[None]:
-    """A handler that stays writes to a stream of a past test, and a level that stays lets later tests say more."""
-    loggers = [logging.getLogger(), logging.getLogger("raylog")]
-    before = [(each.level, list(each.handlers)) for each in loggers]
+@pytest.fixture(autouse=True)
+def logging_is_as_before() -> Iterator[None]:
+    """A command that runs in this process logs to the stderr of its test, which later tests do not have."""
+    logger = logging.getLogger("raylog")
+    handlers, level, propagate = list(logger.handlers), logger.level, logger.propagate
     yield
-    assert [(each.level, list(each.handlers)) for each in loggers] == before
+    logger.handlers[:], logger.propagate = handlers, propagate
+    logger.setLevel(level)
 
 
 @pytest.fixture(scope="session", autouse=True)
