@@ -75,7 +75,8 @@ class ClusterMetadata:
         self._settings = settings
         self._jitter = jitter
         self._create_topics = create_topics
-        self._wanted: dict[str, None] = {}
+        self._wanted: dict[str, int | None] = {}
+        """Until when (monotonic, in ms); None: for good."""
         self._names: dict[UUID, str] = {}
         self._due_ms = 0
         self._backoff_until_ms = 0
@@ -108,25 +109,24 @@ class ClusterMetadata:
 
     # --- what is wanted
 
-    def want(self, topics: Iterable[str]) -> None:
-        """Keep metadata of these topics, besides those that are wanted already."""
+    def want(self, topics: Iterable[str], *, until_ms: int | None = None) -> None:
+        """Keep metadata of these topics, besides those that are wanted already: for good, or until that time
+        (monotonic) unless they are wanted again."""
         for topic in topics:
             if topic not in self._wanted:
-                self._wanted[topic] = None
                 self._unasked = True
+            self._wanted[topic] = until_ms
 
     def want_only(self, topics: Iterable[str]) -> None:
         """Keep metadata of these topics alone."""
         self._wanted, before = dict.fromkeys(topics), self._wanted
         if self._wanted.keys() - before.keys():
             self._unasked = True
-        for gone in before.keys() - self._wanted.keys():
-            self.topics.pop(gone, None)
+        self._drop(before.keys() - self._wanted.keys())
 
     def forget(self, topics: Iterable[str]) -> None:
         """Ask for these again, and wait for the answer."""
-        for topic in topics:
-            self.topics.pop(topic, None)
+        self._drop(topics)
         self.expire()
 
     def expire(self) -> None:
@@ -146,8 +146,12 @@ class ClusterMetadata:
             return self._backoff_until_ms if self._attempts else 0
         return self._backoff_until_ms if self._stale else max(self._due_ms, self._backoff_until_ms)
 
-    def request(self) -> MetadataRequest:
+    def request(self, now: Now) -> MetadataRequest:
         """The request to send now; report its end by `answered` or `failed`."""
+        idle = [topic for topic, ms in self._wanted.items() if ms is not None and ms <= now.monotonic_ms]
+        for topic in idle:
+            del self._wanted[topic]
+        self._drop(idle)
         self._asked = True
         self._stale = self._unasked = False
         wanted = None if self.all_topics else tuple(MetadataRequestTopic(name=name) for name in self._wanted)
@@ -181,6 +185,10 @@ class ClusterMetadata:
         self._attempts += 1
         self.failure = error
         self._backoff_until_ms = now.monotonic_ms + self._backoff_ms(self._attempts)
+
+    def _drop(self, topics: Iterable[str]) -> None:
+        for topic in topics:
+            self.topics.pop(topic, None)
 
     def _backoff_ms(self, attempt: int) -> int:
         settings = self._settings

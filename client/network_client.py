@@ -187,7 +187,7 @@ class NetworkClient:
         """Let everything go on that can; called after every event, and after changes by the user."""
         due_ms = self.metadata.next_request_ms()
         if due_ms is not None and now.monotonic_ms >= due_ms and self._metadata_is_used:
-            self.ask_any(self.metadata.request(), self._metadata_answered, self.metadata.failed, now)
+            self.ask_any(self.metadata.request(now), self._metadata_answered, self.metadata.failed, now)
         for service in self.services:
             service.run(now)
 

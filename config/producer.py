@@ -58,6 +58,13 @@ MAX_BLOCK_MS: ConfigKey[int] = ConfigKey(
     "Longest time in milliseconds that send() waits for metadata and for memory.",
     at_least(0),
 )
+METADATA_MAX_IDLE_MS: ConfigKey[int] = ConfigKey(
+    "metadata.max.idle.ms",
+    ConfigType.LONG,
+    300_000,
+    "Time in milliseconds without a record for a topic after which its metadata are not asked for any more.",
+    at_least(5000),
+)
 MAX_REQUEST_SIZE: ConfigKey[int] = ConfigKey(
     "max.request.size",
     ConfigType.INT,
@@ -142,6 +149,7 @@ PRODUCER_KEYS: Final = (
     LINGER_MS,
     BUFFER_MEMORY,
     MAX_BLOCK_MS,
+    METADATA_MAX_IDLE_MS,
     MAX_REQUEST_SIZE,
     MAX_IN_FLIGHT,
     RETRIES,
@@ -168,6 +176,7 @@ class ProducerSettings:
     linger_ms: int
     buffer_bytes: int
     block_ms_max: int
+    metadata_idle_ms_max: int
     request_bytes_max: int
     in_flight_max: int
     retries: int
@@ -193,6 +202,7 @@ def producer_settings(configs: Configs) -> ProducerSettings:
         linger_ms=configs[LINGER_MS],
         buffer_bytes=configs[BUFFER_MEMORY],
         block_ms_max=configs[MAX_BLOCK_MS],
+        metadata_idle_ms_max=configs[METADATA_MAX_IDLE_MS],
         request_bytes_max=configs[MAX_REQUEST_SIZE],
         in_flight_max=configs[MAX_IN_FLIGHT],
         retries=configs[RETRIES],

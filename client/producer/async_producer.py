@@ -285,7 +285,7 @@ class AsyncProducer:
 
         def known() -> bool:
             nonlocal appender
-            appender = self._core.table_appender(topic, table)
+            appender = self._core.table_appender(topic, table, now())
             return appender is not None
 
         await self._until(known, topic)

@@ -90,7 +90,7 @@ class ProducerCore:
         transactions = self.sender.transactions
         topic, partition, record_bytes = record.topic, record.partition, record.bytes_max
         self._check_size(record_bytes)
-        known = self._known(topic)
+        known = self._known(topic, now)
         if known is None:
             return None
         if not self.accumulator.has_room(record_bytes):
@@ -161,10 +161,10 @@ class ProducerCore:
             found = self._open[topic] = OpenTopic(sticky, partition_count, hashes_keys, [None] * (partition_count + 1))
         found.batches[batch.tp.partition] = batch
 
-    def table_appender(self, topic: str, table: Table) -> TableAppender | None:
+    def table_appender(self, topic: str, table: Table, now: Now) -> TableAppender | None:
         """None while the topic's metadata is missing. Raises KafkaError as `try_append`."""
         self._check_open()
-        known = self._known(topic)
+        known = self._known(topic, now)
         if known is None:
             return None
         count, settings = len(known.partitions), self.settings
@@ -196,7 +196,7 @@ class ProducerCore:
         if batch.size_bytes > self.settings.buffer_bytes:
             text = f"the batch has {batch.size_bytes} bytes, more than buffer.memory ({self.settings.buffer_bytes})"
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, text)
-        known = self._known(tp.topic)
+        known = self._known(tp.topic, now)
         if known is None or not self.accumulator.has_room(batch.size_bytes):
             return None
         if tp.partition >= len(known.partitions):  # a topic that grows; the caller may try again
@@ -227,13 +227,13 @@ class ProducerCore:
         if self.sender.transactions is not None:
             self.sender.transactions.check_send()
 
-    def _known(self, topic: str) -> TopicMetadata | None:
+    def _known(self, topic: str, now: Now) -> TopicMetadata | None:
         """The topic's metadata, which are asked for if they are missing. Raises KafkaError."""
+        self.sender.uses(topic, now)
         known = self.network.metadata.topic(topic)
         if known is not None and known.usable:
             return known
         self._check_topic(topic, known.error_code if known is not None else ErrorCode.NONE)
-        self.network.metadata.want([topic])
         return None
 
     @property

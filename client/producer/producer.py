@@ -336,7 +336,7 @@ class Producer:
 
         def known() -> bool:
             nonlocal appender
-            appender = self._core.table_appender(topic, table)
+            appender = self._core.table_appender(topic, table, now())
             return appender is not None
 
         with self._changed:

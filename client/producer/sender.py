@@ -128,6 +128,10 @@ class Sender:
             yield from queue.in_flight
             yield from queue.waiting
 
+    def uses(self, topic: str, now: Now) -> None:
+        """Keep metadata of the topic until it has been idle for metadata.max.idle.ms."""
+        self._network.metadata.want([topic], until_ms=now.monotonic_ms + self._settings.metadata_idle_ms_max)
+
     def admit(self, producer_id: int) -> None:
         self._admitted_id = producer_id
 
@@ -159,6 +163,7 @@ class Sender:
             if queue.waiting and self._is_ready(queue, now):
                 leader = self._network.metadata.leader(queue.tp)
                 if leader is None:
+                    self.uses(queue.tp.topic, now)
                     self._network.metadata.expire()
                 else:
                     by_node.setdefault(leader.broker_id, []).append(queue)

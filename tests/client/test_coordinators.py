@@ -132,7 +132,7 @@ def test_a_coordinator_that_is_not_in_the_metadata(bench: Bench) -> None:
     """Metadata is asked for, and the coordinator again: one that has just started appears, one that is gone moves."""
     bench.cluster = {"g": 9}
     bench.coordinators.node_id(GROUP, "g")
-    bench.network.metadata.request()
+    bench.network.metadata.request(Now(0, 0))
     bench.network.metadata.answered(shown([1, 2, 3]), Now(0, 0))
     bench.run()
     assert bench.coordinators.node_id(GROUP, "g") is None

@@ -79,6 +79,29 @@ def test_records_linger_and_expire() -> None:
     assert core.sender.next_deadline_ms() is None
 
 
+def test_metadata_of_an_idle_topic_are_dropped() -> None:
+    """A deleted topic is not created again by a producer that has long sent to it."""
+    core = made(metadata_max_idle_ms="5000", delivery_timeout_ms="400000")
+    metadata = core.network.metadata
+    metadata.answered(shown([1]), NOW)
+    append(core)
+
+    def asked(after_ms: int) -> list[str | None]:
+        request = metadata.request(Now(NOW.monotonic_ms + after_ms, 0))
+        metadata.answered(shown([1], leader=-1), Now(NOW.monotonic_ms + after_ms, 0))
+        return [topic.name for topic in request.topics or ()]
+
+    assert asked(4999) == ["t"]
+    core.sender._set_identity(7, 0)
+    core.sender.run(Now(NOW.monotonic_ms + 4999, 0))  # the batch still waits for a leader
+    assert asked(9998) == ["t"]
+    assert asked(9999) == []
+    assert metadata.topic("t") is None
+    record = ProducerRecord("t", None, b"v", (), 0, 0)
+    assert core.try_append(record, Now(NOW.monotonic_ms + 9999, 0)) is None
+    assert asked(9999) == ["t"]
+
+
 def test_one_batch_is_in_flight_until_the_partition_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new leader that refuses the first one could else take the second as the beginning."""
     core = made(batch_size="0", request_timeout_ms="100")
@@ -149,7 +172,7 @@ def test_the_quick_way_takes_records_only_for_open_batches(monkeypatch: pytest.M
 def test_a_table_waits_for_memory() -> None:
     core = made(batch_size="500", buffer_memory="2000", max_request_size="1000")
     core.network.metadata.answered(shown([1]), NOW)
-    appender = core.table_appender("t", pa.table({"value": [b"x" * 100] * 100}))
+    appender = core.table_appender("t", pa.table({"value": [b"x" * 100] * 100}), NOW)
     assert appender is not None
     appender.encode_next(0)
     while core.append_table("t", appender, NOW):
