@@ -122,11 +122,13 @@ class ClusterMetadata:
         self._wanted, before = dict.fromkeys(topics), self._wanted
         if self._wanted.keys() - before.keys():
             self._unasked = True
-        self._drop(before.keys() - self._wanted.keys())
+        for gone in before.keys() - self._wanted.keys():
+            self.topics.pop(gone, None)
 
     def forget(self, topics: Iterable[str]) -> None:
         """Ask for these again, and wait for the answer."""
-        self._drop(topics)
+        for topic in topics:
+            self.topics.pop(topic, None)
         self.expire()
 
     def expire(self) -> None:
@@ -148,10 +150,7 @@ class ClusterMetadata:
 
     def request(self, now: Now) -> MetadataRequest:
         """The request to send now; report its end by `answered` or `failed`."""
-        idle = [topic for topic, ms in self._wanted.items() if ms is not None and ms <= now.monotonic_ms]
-        for topic in idle:
-            del self._wanted[topic]
-        self._drop(idle)
+        self._wanted = {topic: ms for topic, ms in self._wanted.items() if ms is None or ms > now.monotonic_ms}
         self._asked = True
         self._stale = self._unasked = False
         wanted = None if self.all_topics else tuple(MetadataRequestTopic(name=name) for name in self._wanted)
@@ -185,10 +184,6 @@ class ClusterMetadata:
         self._attempts += 1
         self.failure = error
         self._backoff_until_ms = now.monotonic_ms + self._backoff_ms(self._attempts)
-
-    def _drop(self, topics: Iterable[str]) -> None:
-        for topic in topics:
-            self.topics.pop(topic, None)
 
     def _backoff_ms(self, attempt: int) -> int:
         settings = self._settings
