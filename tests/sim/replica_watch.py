@@ -110,9 +110,9 @@ class ReplicaWatch:
         self._records_seen = 0
         self._last_epochs: dict[ReplicatedPartition, LeaderEpoch] = {}
         self.compacted: frozenset[str] = frozenset()
+        """Topics whose records may vanish, which are not watched."""
         self.producers_give_up = False
         """Whether producers fail batches after a time, so that a partition may never see their first ones."""
-        """Topics whose records may vanish, which are not watched."""
 
     # --- after each event
 
