@@ -7,12 +7,11 @@ own (ConsumerGroupDescribe, ShareGroupDescribe, StreamsGroupDescribe). Requires 
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING
 
+from raylog.broker.group_description import described_in_steps, operations
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.groupcoord.classic.group import ClassicGroup, GroupState
-from raylog.protocol.codec import EncodedElements
 from raylog.protocol.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -20,40 +19,26 @@ from raylog.protocol.messages.describe_groups import (
     DescribeGroupsResponse,
 )
 from raylog.security.acl import Operation, Resource
+from raylog.security.authorization import NOT_ASKED
 
 if TYPE_CHECKING:
     from raylog.broker.services import BrokerServices
     from raylog.transport.exchange import Exchange
 
-NOT_ASKED = -(1 << 31)
-
-
-STEP_MEMBERS: Final = 500
-"""How many groups and members are described before others are served."""
-
 
 def handle(broker: BrokerServices, exchange: Exchange, request: DescribeGroupsRequest) -> None:
-    exchange.answer_in_steps(_describe_all(broker, exchange, request))
+    def describe(group_id: str) -> DescribedGroup:
+        return _describe(broker, exchange, group_id, operations_asked=request.include_authorized_operations)
 
-
-def _describe_all(
-    broker: BrokerServices, exchange: Exchange, request: DescribeGroupsRequest
-) -> Generator[None, None, DescribeGroupsResponse]:
-    groups = EncodedElements(DescribedGroup, of=DescribeGroupsResponse, version=exchange.api_version)
-    described = (_describe(broker, exchange, request, group_id) for group_id in dict.fromkeys(request.groups))
-    yield from groups.add_in_steps(described, step=STEP_MEMBERS, work=lambda group: 1 + len(group.members))
-    return DescribeGroupsResponse(groups=cast(Any, groups))
-
-
-def _describe(
-    broker: BrokerServices, exchange: Exchange, request: DescribeGroupsRequest, group_id: str
-) -> DescribedGroup:
-    resource = Resource.group(group_id)
-    operations = (
-        broker.authorization.operations(exchange, resource) if request.include_authorized_operations else NOT_ASKED
+    exchange.answer_in_steps(
+        described_in_steps(exchange, DescribeGroupsResponse, DescribedGroup, request.groups, describe)
     )
+
+
+def _describe(broker: BrokerServices, exchange: Exchange, group_id: str, *, operations_asked: bool) -> DescribedGroup:
+    permitted = operations(broker, exchange, group_id, asked=operations_asked)
     try:
-        broker.authorization.check(exchange, Operation.DESCRIBE, resource)
+        broker.authorization.check(exchange, Operation.DESCRIBE, Resource.group(group_id))
         shard = broker.groups.shard(exchange, group_id)
     except KafkaError as error:
         return DescribedGroup(error_code=error.code, error_message=error.message, group_id=group_id)
@@ -68,7 +53,7 @@ def _describe(
             error_message=_not_found(group_id, is_other=is_other) if missing else None,
             group_id=group_id,
             group_state=GroupState.DEAD.value,
-            authorized_operations=NOT_ASKED if missing else operations,
+            authorized_operations=NOT_ASKED if missing else permitted,
         )
     agreed = group.state is GroupState.STABLE
     return DescribedGroup(
@@ -87,7 +72,7 @@ def _describe(
             )
             for member in group.members.values()
         ),
-        authorized_operations=operations,
+        authorized_operations=permitted,
     )
 
 

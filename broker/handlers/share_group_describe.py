@@ -5,16 +5,21 @@ Requires DESCRIBE on each group and on the topics that its members have or subsc
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING
 
+from raylog.broker.group_description import (
+    check_topics,
+    described_in_steps,
+    operations,
+    permitted_group,
+    topic_name,
+)
 from raylog.broker.share.member_requests import check_enabled
-from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.errors import KafkaError
 from raylog.groupcoord.consumer.records import Partitions, numbers_by_topic
 from raylog.groupcoord.share.assignor import ASSIGNOR_NAME
-from raylog.groupcoord.share.group import ShareGroup, ShareMember
+from raylog.groupcoord.share.group import ShareMember
 from raylog.metadata.image import MetadataImage
-from raylog.protocol.codec import EncodedElements
 from raylog.protocol.messages.share_group_describe import (
     Assignment,
     DescribedGroup,
@@ -23,45 +28,26 @@ from raylog.protocol.messages.share_group_describe import (
     ShareGroupDescribeResponse,
     TopicPartitions,
 )
-from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
     from raylog.broker.services import BrokerServices
     from raylog.transport.exchange import Exchange
 
-NOT_ASKED: Final = -(1 << 31)
-STEP_MEMBERS: Final = 500
-"""How many groups and members are described before others are served."""
-
 
 def handle(broker: BrokerServices, exchange: Exchange, request: ShareGroupDescribeRequest) -> None:
-    exchange.answer_in_steps(_describe_all(broker, exchange, request))
+    def describe(group_id: str) -> DescribedGroup:
+        return _describe(broker, exchange, group_id, operations_asked=request.include_authorized_operations)
+
+    exchange.answer_in_steps(
+        described_in_steps(exchange, ShareGroupDescribeResponse, DescribedGroup, request.group_ids, describe)
+    )
 
 
-def _describe_all(
-    broker: BrokerServices, exchange: Exchange, request: ShareGroupDescribeRequest
-) -> Generator[None, None, ShareGroupDescribeResponse]:
-    groups = EncodedElements(DescribedGroup, of=ShareGroupDescribeResponse, version=exchange.api_version)
-    described = (_describe(broker, exchange, request, group_id) for group_id in dict.fromkeys(request.group_ids))
-    yield from groups.add_in_steps(described, step=STEP_MEMBERS, work=lambda group: 1 + len(group.members))
-    return ShareGroupDescribeResponse(groups=cast(Any, groups))
-
-
-def _describe(
-    broker: BrokerServices, exchange: Exchange, request: ShareGroupDescribeRequest, group_id: str
-) -> DescribedGroup:
-    resource = Resource.group(group_id)
+def _describe(broker: BrokerServices, exchange: Exchange, group_id: str, *, operations_asked: bool) -> DescribedGroup:
     try:
         check_enabled(broker)
-        broker.authorization.check(exchange, Operation.DESCRIBE, resource)
-        if not group_id:
-            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-        shard = broker.groups.shard(exchange, group_id)
-        group = shard.share.groups.get(group_id)
-        if group is None:
-            why = "is not a share group" if shard.has(group_id) else "not found"
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {why}.")
-        _check_topics(broker, exchange, group)
+        _, group = permitted_group(broker, exchange, group_id, "share", lambda shard: shard.share.groups)
+        check_topics(broker, exchange, group)
     except KafkaError as error:
         return DescribedGroup(error_code=error.code, error_message=error.message, group_id=group_id)
     return DescribedGroup(
@@ -71,23 +57,8 @@ def _describe(
         assignment_epoch=group.assignment_epoch,
         assignor_name=ASSIGNOR_NAME,
         members=tuple(_member(broker.image, member) for member in group.members.values()),
-        authorized_operations=(
-            broker.authorization.operations(exchange, resource) if request.include_authorized_operations else NOT_ASKED
-        ),
+        authorized_operations=operations(broker, exchange, group_id, asked=operations_asked),
     )
-
-
-def _check_topics(broker: BrokerServices, exchange: Exchange, group: ShareGroup) -> None:
-    """Raises KafkaError(TOPIC_AUTHORIZATION_FAILED) if the description would show a topic that is to be hidden."""
-    if broker.authorization.authorizer is None:
-        return
-    owned = {topic_id for member in group.members.values() for topic_id, _ in member.assigned}
-    names = group.topic_names() | {
-        topic.name for topic_id in owned if (topic := broker.image.topics_by_id.get(topic_id)) is not None
-    }
-    if not all(broker.authorization.may(exchange, Operation.DESCRIBE, Resource.topic(name)) for name in sorted(names)):
-        message = "The group has described topic(s) that the client is not authorized to describe."
-        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, message)
 
 
 def _member(image: MetadataImage, member: ShareMember) -> Member:
@@ -106,8 +77,8 @@ def _assignment(image: MetadataImage, partitions: Partitions) -> Assignment:
     """The partitions of topics that exist."""
     return Assignment(
         topic_partitions=tuple(
-            TopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=numbers)
+            TopicPartitions(topic_id=topic_id, topic_name=name, partitions=numbers)
             for topic_id, numbers in numbers_by_topic(partitions).items()
-            if (topic := image.topics_by_id.get(topic_id)) is not None
+            if (name := topic_name(image, topic_id)) is not None
         )
     )

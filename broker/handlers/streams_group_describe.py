@@ -5,16 +5,20 @@ Requires DESCRIBE on each group and on the topics of its topology.
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING
 
+from raylog.broker.group_description import (
+    check_topic_names,
+    described_in_steps,
+    operations,
+    permitted_group,
+)
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.groupcoord.streams.configured import Configured
 from raylog.groupcoord.streams.group import StreamsGroup, StreamsMember
 from raylog.groupcoord.streams.tasks import NO_TASKS, TaskId, Tasks, by_subtopology
 from raylog.groupcoord.streams.topology import topic_names
 from raylog.metadata.features import STREAMS_FEATURE
-from raylog.protocol.codec import EncodedElements
 from raylog.protocol.messages.streams_group_describe import (
     Assignment,
     DescribedGroup,
@@ -30,45 +34,26 @@ from raylog.protocol.messages.streams_group_describe import (
 )
 from raylog.protocol.messages.streams_group_heartbeat import Subtopology as SentSubtopology
 from raylog.protocol.messages.streams_group_heartbeat import TopicInfo as SentTopic
-from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
     from raylog.broker.services import BrokerServices
     from raylog.transport.exchange import Exchange
 
-NOT_ASKED: Final = -(1 << 31)
-STEP_MEMBERS: Final = 500
-"""How many groups and members are described before others are served."""
-
 
 def handle(broker: BrokerServices, exchange: Exchange, request: StreamsGroupDescribeRequest) -> None:
-    exchange.answer_in_steps(_describe_all(broker, exchange, request))
+    def describe(group_id: str) -> DescribedGroup:
+        return _describe(broker, exchange, group_id, operations_asked=request.include_authorized_operations)
+
+    exchange.answer_in_steps(
+        described_in_steps(exchange, StreamsGroupDescribeResponse, DescribedGroup, request.group_ids, describe)
+    )
 
 
-def _describe_all(
-    broker: BrokerServices, exchange: Exchange, request: StreamsGroupDescribeRequest
-) -> Generator[None, None, StreamsGroupDescribeResponse]:
-    groups = EncodedElements(DescribedGroup, of=StreamsGroupDescribeResponse, version=exchange.api_version)
-    described = (_describe(broker, exchange, request, group_id) for group_id in dict.fromkeys(request.group_ids))
-    yield from groups.add_in_steps(described, step=STEP_MEMBERS, work=lambda group: 1 + len(group.members))
-    return StreamsGroupDescribeResponse(groups=cast(Any, groups))
-
-
-def _describe(
-    broker: BrokerServices, exchange: Exchange, request: StreamsGroupDescribeRequest, group_id: str
-) -> DescribedGroup:
-    resource = Resource.group(group_id)
+def _describe(broker: BrokerServices, exchange: Exchange, group_id: str, *, operations_asked: bool) -> DescribedGroup:
     try:
         if not broker.image.feature_level(STREAMS_FEATURE):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "Streams groups are not enabled.")
-        broker.authorization.check(exchange, Operation.DESCRIBE, resource)
-        if not group_id:
-            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-        shard = broker.groups.shard(exchange, group_id)
-        group = shard.streams.groups.get(group_id)
-        if group is None:
-            why = "is not a streams group" if shard.has(group_id) else "not found"
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {why}.")
+        shard, group = permitted_group(broker, exchange, group_id, "streams", lambda shard: shard.streams.groups)
         _check_topics(broker, exchange, group)
     except KafkaError as error:
         return DescribedGroup(error_code=error.code, error_message=error.message, group_id=group_id)
@@ -81,9 +66,7 @@ def _describe(
         members=tuple(
             _member(member, group.target.get(member.member_id, NO_TASKS)) for member in group.members.values()
         ),
-        authorized_operations=(
-            broker.authorization.operations(exchange, resource) if request.include_authorized_operations else NOT_ASKED
-        ),
+        authorized_operations=operations(broker, exchange, group_id, asked=operations_asked),
     )
 
 
@@ -92,9 +75,8 @@ def _check_topics(broker: BrokerServices, exchange: Exchange, group: StreamsGrou
     if broker.authorization.authorizer is None or group.topology is None:
         return
     names = topic_names(group.topology)
-    if not all(broker.authorization.may(exchange, Operation.DESCRIBE, Resource.topic(name)) for name in names):
-        message = "The described group uses topics that the client is not authorized to describe."
-        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, message)
+    message = "The described group uses topics that the client is not authorized to describe."
+    check_topic_names(broker, exchange, names, message)
 
 
 def _topology(group: StreamsGroup, configured: Configured | None) -> Topology | None:

@@ -17,16 +17,14 @@ Source: Kafka's ConsumerGroup*Key.json and ConsumerGroup*Value.json (4.1).
 
 from __future__ import annotations
 
-import struct as packing
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, ClassVar, Final
 from uuid import UUID
 
-from raylog.core.errors import InvariantViolation, ProtocolViolation
-from raylog.protocol import codec
-from raylog.protocol.records.strings import pack_string, unpack_string
+from raylog.core.errors import InvariantViolation
+from raylog.groupcoord.record_format import RecordFormat, value_api
 from raylog.protocol.schema import Api, array, binary, int8, int32, int64, message, string, struct, uuid
 
 GROUP_EPOCH: Final = 3
@@ -40,7 +38,6 @@ OF_MEMBER: Final = (MEMBER_ASSIGNMENT, MEMBER_TARGET, MEMBER)
 """The kinds of a member, in the order in which they are deleted."""
 KINDS: Final = frozenset({GROUP_EPOCH, MEMBER, TARGET_EPOCH, MEMBER_TARGET, MEMBER_ASSIGNMENT, REGULAR_EXPRESSION})
 _NAMED: Final = frozenset({MEMBER, MEMBER_TARGET, MEMBER_ASSIGNMENT, REGULAR_EXPRESSION})
-_VALUE_VERSION: Final = 0
 
 TopicIdPartition = tuple[UUID, int]
 Partitions = frozenset[TopicIdPartition]
@@ -158,13 +155,9 @@ ConsumerRecord = (
 # --- the values
 
 
-def _value(name: str) -> Api:
-    return Api(key=-1, name=name, lowest=0, highest=0, flexible_from=0)
-
-
 @message
 class _GroupEpoch:
-    api: ClassVar[Api] = _value("ConsumerGroupMetadataValue")
+    api: ClassVar[Api] = value_api("ConsumerGroupMetadataValue")
     epoch: int = int32()
     metadata_hash: int = int64(0, tag=0)
 
@@ -183,7 +176,7 @@ class _ClassicMember:
 
 @message
 class _Member:
-    api: ClassVar[Api] = _value("ConsumerGroupMemberMetadataValue")
+    api: ClassVar[Api] = value_api("ConsumerGroupMemberMetadataValue")
     instance_id: str | None = string(None, null_since=0)
     rack_id: str | None = string(None, null_since=0)
     client_id: str = string()
@@ -197,74 +190,48 @@ class _Member:
 
 @message
 class _TargetEpoch:
-    api: ClassVar[Api] = _value("ConsumerGroupTargetAssignmentMetadataValue")
+    api: ClassVar[Api] = value_api("ConsumerGroupTargetAssignmentMetadataValue")
     assignment_epoch: int = int32()
 
 
 @message
-class _TopicPartitions:
+class TopicPartitions:
     topic_id: UUID = uuid()
     partitions: tuple[int, ...] = array(int32)
 
 
 @message
 class _MemberTarget:
-    api: ClassVar[Api] = _value("ConsumerGroupTargetAssignmentMemberValue")
-    topic_partitions: tuple[_TopicPartitions, ...] = array(_TopicPartitions)
+    api: ClassVar[Api] = value_api("ConsumerGroupTargetAssignmentMemberValue")
+    topic_partitions: tuple[TopicPartitions, ...] = array(TopicPartitions)
 
 
 @message
 class _MemberAssignment:
-    api: ClassVar[Api] = _value("ConsumerGroupCurrentMemberAssignmentValue")
+    api: ClassVar[Api] = value_api("ConsumerGroupCurrentMemberAssignmentValue")
     member_epoch: int = int32()
     previous_member_epoch: int = int32()
     state: int = int8()
-    assigned_partitions: tuple[_TopicPartitions, ...] = array(_TopicPartitions)
-    partitions_pending_revocation: tuple[_TopicPartitions, ...] = array(_TopicPartitions)
+    assigned_partitions: tuple[TopicPartitions, ...] = array(TopicPartitions)
+    partitions_pending_revocation: tuple[TopicPartitions, ...] = array(TopicPartitions)
 
 
 @message
 class _RegularExpression:
-    api: ClassVar[Api] = _value("ConsumerGroupRegularExpressionValue")
+    api: ClassVar[Api] = value_api("ConsumerGroupRegularExpressionValue")
     topics: tuple[str, ...] = array(string)
     version: int = int64()
     timestamp: int = int64()
 
 
-_VALUES: Final[dict[int, type[Any]]] = {
-    GROUP_EPOCH: _GroupEpoch,
-    MEMBER: _Member,
-    TARGET_EPOCH: _TargetEpoch,
-    MEMBER_TARGET: _MemberTarget,
-    MEMBER_ASSIGNMENT: _MemberAssignment,
-    REGULAR_EXPRESSION: _RegularExpression,
-}
-
-
 def encode(record: ConsumerRecord) -> tuple[bytes, bytes | None]:
     """Key and value of the record."""
-    kind, name, value = _parts(record)
-    key = packing.pack(">h", kind) + pack_string(record.group)
-    if kind in _NAMED:
-        key += pack_string(name)
-    if value is None:
-        return key, None
-    return key, packing.pack(">h", _VALUE_VERSION) + codec.encode(value, _VALUE_VERSION)
+    return _FORMAT.encode(record.group, *_parts(record))
 
 
 def decode(kind: int, key: bytes, value: bytes | None) -> ConsumerRecord:
     """The record of a kind in KINDS. Raises InvariantViolation, struct.error, IndexError or UnicodeDecodeError."""
-    group, position = unpack_string(key, 2)
-    name = unpack_string(key, position)[0] if kind in _NAMED else ""
-    if value is None:
-        return ConsumerRecordDeleted(group, kind, name)
-    (version,) = packing.unpack_from(">h", value)
-    if version != _VALUE_VERSION:
-        raise InvariantViolation(f"record of kind {kind} of group {group!r}: value version {version} is unknown")
-    try:
-        return _record(group, name, codec.decode(_VALUES[kind], version, value, 2))
-    except (ProtocolViolation, ValueError) as error:
-        raise InvariantViolation(f"record of kind {kind} of group {group!r}: {error}") from error
+    return _FORMAT.decode(kind, key, value)
 
 
 def _parts(record: ConsumerRecord) -> tuple[int, str, Any]:
@@ -289,14 +256,14 @@ def _parts(record: ConsumerRecord) -> tuple[int, str, Any]:
         case TargetDecided():
             return TARGET_EPOCH, "", _TargetEpoch(assignment_epoch=record.assignment_epoch)
         case MemberTargeted():
-            return MEMBER_TARGET, record.member_id, _MemberTarget(topic_partitions=_by_topic(record.partitions))
+            return MEMBER_TARGET, record.member_id, _MemberTarget(topic_partitions=by_topic(record.partitions))
         case MemberAssigned():
             assignment = _MemberAssignment(
                 member_epoch=record.member_epoch,
                 previous_member_epoch=record.previous_epoch,
                 state=record.state,
-                assigned_partitions=_by_topic(record.assigned),
-                partitions_pending_revocation=_by_topic(record.revoking),
+                assigned_partitions=by_topic(record.assigned),
+                partitions_pending_revocation=by_topic(record.revoking),
             )
             return MEMBER_ASSIGNMENT, record.member_id, assignment
         case RegexResolved():
@@ -365,12 +332,27 @@ def numbers_by_topic(partitions: Iterable[TopicIdPartition]) -> dict[UUID, tuple
     return {topic_id: tuple(sorted(numbers[topic_id])) for topic_id in sorted(numbers, key=lambda each: each.int)}
 
 
-def _by_topic(partitions: Partitions) -> tuple[_TopicPartitions, ...]:
+def by_topic(partitions: Partitions) -> tuple[TopicPartitions, ...]:
     return tuple(
-        _TopicPartitions(topic_id=topic_id, partitions=numbers)
+        TopicPartitions(topic_id=topic_id, partitions=numbers)
         for topic_id, numbers in numbers_by_topic(partitions).items()
     )
 
 
-def _partitions(topics: tuple[_TopicPartitions, ...]) -> Partitions:
+def _partitions(topics: tuple[TopicPartitions, ...]) -> Partitions:
     return frozenset((topic.topic_id, number) for topic in topics for number in topic.partitions)
+
+
+_FORMAT: Final[RecordFormat[ConsumerRecord]] = RecordFormat(
+    values={
+        GROUP_EPOCH: _GroupEpoch,
+        MEMBER: _Member,
+        TARGET_EPOCH: _TargetEpoch,
+        MEMBER_TARGET: _MemberTarget,
+        MEMBER_ASSIGNMENT: _MemberAssignment,
+        REGULAR_EXPRESSION: _RegularExpression,
+    },
+    named=_NAMED,
+    record=_record,
+    deleted=ConsumerRecordDeleted,
+)

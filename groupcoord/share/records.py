@@ -16,16 +16,14 @@ Source: Kafka's ShareGroup*Key.json and ShareGroup*Value.json (4.2).
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 from uuid import UUID
 
-from raylog.core.errors import InvariantViolation, ProtocolViolation
-from raylog.groupcoord.consumer.records import Partitions, numbers_by_topic
-from raylog.protocol import codec
-from raylog.protocol.records.strings import pack_string, unpack_string
+from raylog.core.errors import InvariantViolation
+from raylog.groupcoord.consumer.records import Partitions, TopicPartitions, by_topic, numbers_by_topic
+from raylog.groupcoord.record_format import RecordFormat, value_api
 from raylog.protocol.schema import Api, array, int8, int32, int64, message, string, uuid
 
 MEMBER: Final = 10
@@ -36,7 +34,6 @@ MEMBER_ASSIGNMENT: Final = 14
 STATE_PARTITIONS: Final = 15
 KINDS: Final = frozenset({MEMBER, GROUP_EPOCH, TARGET_EPOCH, MEMBER_TARGET, MEMBER_ASSIGNMENT, STATE_PARTITIONS})
 _NAMED: Final = frozenset({MEMBER, MEMBER_TARGET, MEMBER_ASSIGNMENT})
-_VALUE_VERSION: Final = 0
 _STABLE: Final = 0
 """A member has its target assignment as soon as it knows of it: no other state occurs in share groups."""
 
@@ -126,13 +123,9 @@ ShareGroupRecord = (
 # --- the values
 
 
-def _value(name: str) -> Api:
-    return Api(key=-1, name=name, lowest=0, highest=0, flexible_from=0)
-
-
 @message
 class _Member:
-    api: ClassVar[Api] = _value("ShareGroupMemberMetadataValue")
+    api: ClassVar[Api] = value_api("ShareGroupMemberMetadataValue")
     rack_id: str | None = string(None, null_since=0)
     client_id: str = string()
     client_host: str = string()
@@ -141,36 +134,30 @@ class _Member:
 
 @message
 class _GroupEpoch:
-    api: ClassVar[Api] = _value("ShareGroupMetadataValue")
+    api: ClassVar[Api] = value_api("ShareGroupMetadataValue")
     epoch: int = int32()
     metadata_hash: int = int64()
 
 
 @message
 class _TargetEpoch:
-    api: ClassVar[Api] = _value("ShareGroupTargetAssignmentMetadataValue")
+    api: ClassVar[Api] = value_api("ShareGroupTargetAssignmentMetadataValue")
     assignment_epoch: int = int32()
 
 
 @message
-class _TopicPartitions:
-    topic_id: UUID = uuid()
-    partitions: tuple[int, ...] = array(int32)
-
-
-@message
 class _MemberTarget:
-    api: ClassVar[Api] = _value("ShareGroupTargetAssignmentMemberValue")
-    topic_partitions: tuple[_TopicPartitions, ...] = array(_TopicPartitions)
+    api: ClassVar[Api] = value_api("ShareGroupTargetAssignmentMemberValue")
+    topic_partitions: tuple[TopicPartitions, ...] = array(TopicPartitions)
 
 
 @message
 class _MemberAssignment:
-    api: ClassVar[Api] = _value("ShareGroupCurrentMemberAssignmentValue")
+    api: ClassVar[Api] = value_api("ShareGroupCurrentMemberAssignmentValue")
     member_epoch: int = int32()
     previous_member_epoch: int = int32()
     state: int = int8()
-    assigned_partitions: tuple[_TopicPartitions, ...] = array(_TopicPartitions)
+    assigned_partitions: tuple[TopicPartitions, ...] = array(TopicPartitions)
 
 
 @message
@@ -189,46 +176,20 @@ class _TopicInfo:
 
 @message
 class _StatePartitions:
-    api: ClassVar[Api] = _value("ShareGroupStatePartitionMetadataValue")
+    api: ClassVar[Api] = value_api("ShareGroupStatePartitionMetadataValue")
     initializing_topics: tuple[_TopicPartitionsInfo, ...] = array(_TopicPartitionsInfo)
     initialized_topics: tuple[_TopicPartitionsInfo, ...] = array(_TopicPartitionsInfo)
     deleting_topics: tuple[_TopicInfo, ...] = array(_TopicInfo)
 
 
-_VALUES: Final[dict[int, type[Any]]] = {
-    MEMBER: _Member,
-    GROUP_EPOCH: _GroupEpoch,
-    TARGET_EPOCH: _TargetEpoch,
-    MEMBER_TARGET: _MemberTarget,
-    MEMBER_ASSIGNMENT: _MemberAssignment,
-    STATE_PARTITIONS: _StatePartitions,
-}
-
-
 def encode(record: ShareGroupRecord) -> tuple[bytes, bytes | None]:
     """Key and value of the record."""
-    kind, name, value = _parts(record)
-    key = struct.pack(">h", kind) + pack_string(record.group)
-    if kind in _NAMED:
-        key += pack_string(name)
-    if value is None:
-        return key, None
-    return key, struct.pack(">h", _VALUE_VERSION) + codec.encode(value, _VALUE_VERSION)
+    return _FORMAT.encode(record.group, *_parts(record))
 
 
 def decode(kind: int, key: bytes, value: bytes | None) -> ShareGroupRecord:
     """The record of a kind in KINDS. Raises InvariantViolation, struct.error, IndexError or UnicodeDecodeError."""
-    group, position = unpack_string(key, 2)
-    name = unpack_string(key, position)[0] if kind in _NAMED else ""
-    if value is None:
-        return ShareRecordDeleted(group, kind, name)
-    (version,) = struct.unpack_from(">h", value)
-    if version != _VALUE_VERSION:
-        raise InvariantViolation(f"record of kind {kind} of group {group!r}: value version {version} is unknown")
-    try:
-        return _record(group, name, codec.decode(_VALUES[kind], version, value, 2))
-    except (ProtocolViolation, ValueError) as error:
-        raise InvariantViolation(f"record of kind {kind} of group {group!r}: {error}") from error
+    return _FORMAT.decode(kind, key, value)
 
 
 def _parts(record: ShareGroupRecord) -> tuple[int, str, Any]:
@@ -248,13 +209,13 @@ def _parts(record: ShareGroupRecord) -> tuple[int, str, Any]:
         case ShareTargetDecided():
             return TARGET_EPOCH, "", _TargetEpoch(assignment_epoch=record.assignment_epoch)
         case ShareMemberTargeted():
-            return MEMBER_TARGET, record.member_id, _MemberTarget(topic_partitions=_by_topic(record.partitions))
+            return MEMBER_TARGET, record.member_id, _MemberTarget(topic_partitions=by_topic(record.partitions))
         case ShareMemberAssigned():
             assignment = _MemberAssignment(
                 member_epoch=record.member_epoch,
                 previous_member_epoch=record.previous_epoch,
                 state=_STABLE,
-                assigned_partitions=_by_topic(record.assigned),
+                assigned_partitions=by_topic(record.assigned),
             )
             return MEMBER_ASSIGNMENT, record.member_id, assignment
         case StatePartitionsChanged():
@@ -305,13 +266,6 @@ def _record(group: str, name: str, value: object) -> ShareGroupRecord:
     raise InvariantViolation(f"no record has the value {value!r}")
 
 
-def _by_topic(partitions: Partitions) -> tuple[_TopicPartitions, ...]:
-    return tuple(
-        _TopicPartitions(topic_id=topic_id, partitions=numbers)
-        for topic_id, numbers in numbers_by_topic(partitions).items()
-    )
-
-
 def _infos(partitions: Partitions, names: dict[UUID, str], timestamp_ms: int) -> tuple[_TopicPartitionsInfo, ...]:
     return tuple(
         _TopicPartitionsInfo(
@@ -324,5 +278,20 @@ def _infos(partitions: Partitions, names: dict[UUID, str], timestamp_ms: int) ->
     )
 
 
-def _partitions(topics: Iterable[_TopicPartitions | _TopicPartitionsInfo]) -> Partitions:
+def _partitions(topics: Iterable[TopicPartitions | _TopicPartitionsInfo]) -> Partitions:
     return frozenset((topic.topic_id, number) for topic in topics for number in topic.partitions)
+
+
+_FORMAT: Final[RecordFormat[ShareGroupRecord]] = RecordFormat(
+    values={
+        MEMBER: _Member,
+        GROUP_EPOCH: _GroupEpoch,
+        TARGET_EPOCH: _TargetEpoch,
+        MEMBER_TARGET: _MemberTarget,
+        MEMBER_ASSIGNMENT: _MemberAssignment,
+        STATE_PARTITIONS: _StatePartitions,
+    },
+    named=_NAMED,
+    record=_record,
+    deleted=ShareRecordDeleted,
+)

@@ -19,17 +19,15 @@ Source: Kafka's StreamsGroup*Key.json and StreamsGroup*Value.json (4.2).
 
 from __future__ import annotations
 
-import struct as packing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, ClassVar, Final
 
-from raylog.core.errors import InvariantViolation, ProtocolViolation
+from raylog.core.errors import InvariantViolation
+from raylog.groupcoord.record_format import RecordFormat, value_api
 from raylog.groupcoord.streams.tasks import TaskId, Tasks, by_subtopology
-from raylog.protocol import codec
 from raylog.protocol.messages.streams_group_heartbeat import Endpoint, KeyValue, Subtopology, Topology
-from raylog.protocol.records.strings import pack_string, unpack_string
 from raylog.protocol.schema import Api, array, int8, int32, int64, message, string, struct
 
 GROUP_EPOCH: Final = 17
@@ -41,7 +39,6 @@ TOPOLOGY: Final = 23
 OF_MEMBER: Final = (MEMBER_ASSIGNMENT, MEMBER_TARGET, MEMBER)
 """The kinds of a member, in the order in which they are deleted."""
 KINDS: Final = frozenset({GROUP_EPOCH, *OF_MEMBER, TARGET_EPOCH, TOPOLOGY})
-_VALUE_VERSION: Final = 0
 NO_TOPOLOGY_EPOCH: Final = -1
 
 
@@ -150,13 +147,9 @@ StreamsRecord = (
 # --- the values
 
 
-def _value(name: str) -> Api:
-    return Api(key=-1, name=name, lowest=0, highest=0, flexible_from=0)
-
-
 @message
 class _GroupEpoch:
-    api: ClassVar[Api] = _value("StreamsGroupMetadataValue")
+    api: ClassVar[Api] = value_api("StreamsGroupMetadataValue")
     epoch: int = int32()
     metadata_hash: int = int64()
     validated_topology_epoch: int = int32(NO_TOPOLOGY_EPOCH, tag=0)
@@ -167,14 +160,14 @@ class _GroupEpoch:
 class _Topology:
     """The structure of a topology is the one in which members send it."""
 
-    api: ClassVar[Api] = _value("StreamsGroupTopologyValue")
+    api: ClassVar[Api] = value_api("StreamsGroupTopologyValue")
     epoch: int = int32()
     subtopologies: tuple[Subtopology, ...] = array(Subtopology)
 
 
 @message
 class _Member:
-    api: ClassVar[Api] = _value("StreamsGroupMemberMetadataValue")
+    api: ClassVar[Api] = value_api("StreamsGroupMemberMetadataValue")
     instance_id: str | None = string(None, null_since=0)
     rack_id: str | None = string(None, null_since=0)
     client_id: str = string()
@@ -188,7 +181,7 @@ class _Member:
 
 @message
 class _TargetEpoch:
-    api: ClassVar[Api] = _value("StreamsGroupTargetAssignmentMetadataValue")
+    api: ClassVar[Api] = value_api("StreamsGroupTargetAssignmentMetadataValue")
     assignment_epoch: int = int32()
 
 
@@ -202,7 +195,7 @@ class _TaskIds:
 
 @message
 class _MemberTarget:
-    api: ClassVar[Api] = _value("StreamsGroupTargetAssignmentMemberValue")
+    api: ClassVar[Api] = value_api("StreamsGroupTargetAssignmentMemberValue")
     active_tasks: tuple[_TaskIds, ...] = array(_TaskIds)
     standby_tasks: tuple[_TaskIds, ...] = array(_TaskIds)
     warmup_tasks: tuple[_TaskIds, ...] = array(_TaskIds)
@@ -210,7 +203,7 @@ class _MemberTarget:
 
 @message
 class _MemberAssignment:
-    api: ClassVar[Api] = _value("StreamsGroupCurrentMemberAssignmentValue")
+    api: ClassVar[Api] = value_api("StreamsGroupCurrentMemberAssignmentValue")
     member_epoch: int = int32()
     previous_member_epoch: int = int32()
     state: int = int8()
@@ -222,40 +215,14 @@ class _MemberAssignment:
     warmup_tasks_pending_revocation: tuple[_TaskIds, ...] = array(_TaskIds)
 
 
-_VALUES: Final[dict[int, type[Any]]] = {
-    GROUP_EPOCH: _GroupEpoch,
-    MEMBER: _Member,
-    TARGET_EPOCH: _TargetEpoch,
-    MEMBER_TARGET: _MemberTarget,
-    MEMBER_ASSIGNMENT: _MemberAssignment,
-    TOPOLOGY: _Topology,
-}
-
-
 def encode(record: StreamsRecord) -> tuple[bytes, bytes | None]:
     """Key and value of the record."""
-    kind, member_id, value = _parts(record)
-    key = packing.pack(">h", kind) + pack_string(record.group)
-    if kind in OF_MEMBER:
-        key += pack_string(member_id)
-    if value is None:
-        return key, None
-    return key, packing.pack(">h", _VALUE_VERSION) + codec.encode(value, _VALUE_VERSION)
+    return _FORMAT.encode(record.group, *_parts(record))
 
 
 def decode(kind: int, key: bytes, value: bytes | None) -> StreamsRecord:
     """The record of a kind in KINDS. Raises InvariantViolation, struct.error, IndexError or UnicodeDecodeError."""
-    group, position = unpack_string(key, 2)
-    member_id = unpack_string(key, position)[0] if kind in OF_MEMBER else ""
-    if value is None:
-        return StreamsRecordDeleted(group, kind, member_id)
-    (version,) = packing.unpack_from(">h", value)
-    if version != _VALUE_VERSION:
-        raise InvariantViolation(f"record of kind {kind} of group {group!r}: value version {version} is unknown")
-    try:
-        return _record(group, member_id, codec.decode(_VALUES[kind], version, value, 2))
-    except (ProtocolViolation, ValueError) as error:
-        raise InvariantViolation(f"record of kind {kind} of group {group!r}: {error}") from error
+    return _FORMAT.decode(kind, key, value)
 
 
 def _parts(record: StreamsRecord) -> tuple[int, str, Any]:
@@ -393,3 +360,18 @@ def _key_values(pairs: tuple[tuple[str, str], ...]) -> tuple[KeyValue, ...]:
 
 def _pairs(key_values: tuple[KeyValue, ...]) -> tuple[tuple[str, str], ...]:
     return tuple((each.key, each.value) for each in key_values)
+
+
+_FORMAT: Final[RecordFormat[StreamsRecord]] = RecordFormat(
+    values={
+        GROUP_EPOCH: _GroupEpoch,
+        MEMBER: _Member,
+        TARGET_EPOCH: _TargetEpoch,
+        MEMBER_TARGET: _MemberTarget,
+        MEMBER_ASSIGNMENT: _MemberAssignment,
+        TOPOLOGY: _Topology,
+    },
+    named=OF_MEMBER,
+    record=_record,
+    deleted=StreamsRecordDeleted,
+)

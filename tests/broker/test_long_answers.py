@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from raylog.broker import group_description
 from raylog.broker.handlers import (
-    describe_groups,
     describe_producers,
     describe_topic_partitions,
     list_groups,
@@ -86,7 +86,7 @@ def offsets_of(*groups: str) -> OffsetFetchRequest:
 LONG: dict[str, tuple[Any, str, Message, int]] = {
     "DescribeConfigs": (describe_configs, "STEP_RESOURCES", configs_of("t", "u", "v", "w", "x"), 4),
     "ListGroups": (list_groups, "STEP_GROUPS", ListGroupsRequest(), 5),
-    "DescribeGroups": (describe_groups, "STEP_MEMBERS", DescribeGroupsRequest(groups=GROUPS), 6),
+    "DescribeGroups": (group_description, "STEP_MEMBERS", DescribeGroupsRequest(groups=GROUPS), 6),
     "DescribeProducers": (describe_producers, "STEP_PRODUCERS", producers_of(*range(PARTITIONS)), 0),
     "DescribeTopicPartitions": (describe_topic_partitions, "STEP_TOPICS", topics_named("t", "u", "v", "w", "x"), 0),
     "OffsetFetch": (offset_fetch, "STEP_PARTITIONS", offsets_of(*GROUPS), 9),
