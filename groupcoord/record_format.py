@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from raylog.core.errors import InvariantViolation, ProtocolViolation
 from raylog.protocol import codec
@@ -17,7 +17,16 @@ from raylog.protocol.records.strings import pack_string, unpack_string
 from raylog.protocol.schema import Api
 
 VALUE_VERSION: Final = 0
-Record = TypeVar("Record")
+
+
+class OfGroup(Protocol):
+    """A record of a group."""
+
+    @property
+    def group(self) -> str: ...
+
+
+Record = TypeVar("Record", bound=OfGroup)
 
 
 def value_api(name: str) -> Api:
@@ -33,14 +42,17 @@ class RecordFormat(Generic[Record]):
     """The structure of the value, by the kind of the record."""
     named: Collection[int]
     """The kinds whose keys have a name."""
+    parts: Callable[[Record], tuple[int, str, Any]]
+    """Kind, name and value; None for a tombstone."""
     record: Callable[[str, str, Any], Record]
     """From group, name and value."""
     deleted: Callable[[str, int, str], Record]
     """From group, kind and name."""
 
-    def encode(self, group: str, kind: int, name: str, value: Any | None) -> tuple[bytes, bytes | None]:
+    def encode(self, record: Record) -> tuple[bytes, bytes | None]:
         """Key and value."""
-        key = struct.pack(">h", kind) + pack_string(group)
+        kind, name, value = self.parts(record)
+        key = struct.pack(">h", kind) + pack_string(record.group)
         if kind in self.named:
             key += pack_string(name)
         if value is None:
@@ -48,7 +60,10 @@ class RecordFormat(Generic[Record]):
         return key, struct.pack(">h", VALUE_VERSION) + codec.encode(value, VALUE_VERSION)
 
     def decode(self, kind: int, key: bytes, value: bytes | None) -> Record:
-        """Raises InvariantViolation, struct.error, IndexError or UnicodeDecodeError."""
+        """The record of a kind in `values`.
+
+        Raises InvariantViolation, struct.error, IndexError or UnicodeDecodeError.
+        """
         group, position = unpack_string(key, 2)
         name = unpack_string(key, position)[0] if kind in self.named else ""
         if value is None:

@@ -23,11 +23,11 @@ import struct
 from dataclasses import dataclass
 
 from raylog.core.errors import InvariantViolation
-from raylog.groupcoord.consumer import records as consumer_records
+from raylog.groupcoord.consumer.records import FORMAT as CONSUMER_FORMAT
 from raylog.groupcoord.consumer.records import ConsumerRecord
-from raylog.groupcoord.share import records as share_records
+from raylog.groupcoord.share.records import FORMAT as SHARE_FORMAT
 from raylog.groupcoord.share.records import ShareGroupRecord
-from raylog.groupcoord.streams import records as streams_records
+from raylog.groupcoord.streams.records import FORMAT as STREAMS_FORMAT
 from raylog.groupcoord.streams.records import StreamsRecord
 from raylog.protocol.records.strings import pack_string, unpack_string
 
@@ -128,11 +128,11 @@ def encode(record: KeyedRecord) -> tuple[bytes, bytes | None]:
         key = struct.pack(">h", _GROUP_KEY_VERSION) + pack_string(record.group)
         return key, None if isinstance(record, GroupDeleted) else _encode_group(record)
     if isinstance(record, ShareGroupRecord):
-        return share_records.encode(record)
+        return SHARE_FORMAT.encode(record)
     if isinstance(record, StreamsRecord):
-        return streams_records.encode(record)
+        return STREAMS_FORMAT.encode(record)
     if not isinstance(record, OffsetCommitted | OffsetDeleted):
-        return consumer_records.encode(record)
+        return CONSUMER_FORMAT.encode(record)
     key = b"".join(
         (
             struct.pack(">h", _KEY_VERSION),
@@ -160,12 +160,12 @@ def decode(key: bytes, value: bytes | None) -> KeyedRecord | None:
         if version == _GROUP_KEY_VERSION:
             group, _ = unpack_string(key, 2)
             return GroupDeleted(group) if value is None else _decode_group(group, value)
-        if version in consumer_records.KINDS:
-            return consumer_records.decode(version, key, value)
-        if version in share_records.KINDS:
-            return share_records.decode(version, key, value)
-        if version in streams_records.KINDS:
-            return streams_records.decode(version, key, value)
+        if version in CONSUMER_FORMAT.values:
+            return CONSUMER_FORMAT.decode(version, key, value)
+        if version in SHARE_FORMAT.values:
+            return SHARE_FORMAT.decode(version, key, value)
+        if version in STREAMS_FORMAT.values:
+            return STREAMS_FORMAT.decode(version, key, value)
         if version not in (0, 1):
             return None
         group, position = unpack_string(key, 2)

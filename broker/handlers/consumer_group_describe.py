@@ -7,13 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from raylog.broker.group_description import (
-    check_topics,
-    described_in_steps,
-    operations,
-    permitted_group,
-    topic_name,
-)
+from raylog.broker.group_description import check_topics, described_in_steps, operations, permitted_group, topic_name
 from raylog.core.errors import KafkaError
 from raylog.groupcoord.consumer.group import ConsumerGroup
 from raylog.groupcoord.consumer.group import Member as GroupMember

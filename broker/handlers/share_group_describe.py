@@ -7,13 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raylog.broker.group_description import (
-    check_topics,
-    described_in_steps,
-    operations,
-    permitted_group,
-    topic_name,
-)
+from raylog.broker.group_description import check_topics, described_in_steps, operations, permitted_group, topic_name
 from raylog.broker.share.member_requests import check_enabled
 from raylog.core.errors import KafkaError
 from raylog.groupcoord.consumer.records import Partitions, numbers_by_topic

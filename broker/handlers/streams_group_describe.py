@@ -7,12 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raylog.broker.group_description import (
-    check_topic_names,
-    described_in_steps,
-    operations,
-    permitted_group,
-)
+from raylog.broker.group_description import check_topic_names, described_in_steps, operations, permitted_group
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.groupcoord.streams.configured import Configured
 from raylog.groupcoord.streams.group import StreamsGroup, StreamsMember

@@ -1,7 +1,5 @@
 """The records of a consumer group in __consumer_offsets, in Kafka's own formats.
 
-A key is an int16 with the kind of the record, the group id and, for some kinds, a name: int16-prefixed UTF-8 strings.
-
 kind  name                 value
 3     -                    group epoch, hash of the metadata of the subscribed topics
 4     -                    partitions of the subscribed topics; Kafka 4.0 wrote it, raylog ignores it
@@ -11,7 +9,7 @@ kind  name                 value
 8     member id            member epoch, state, partitions that it has and that it is to revoke
 16    regular expression   the topics that match it
 
-A value is an int16 with its version, 0, and a flexible structure (KIP-482). A null value is a tombstone.
+`record_format` says how they are encoded.
 Source: Kafka's ConsumerGroup*Key.json and ConsumerGroup*Value.json (4.1).
 """
 
@@ -36,7 +34,6 @@ MEMBER_ASSIGNMENT: Final = 8
 REGULAR_EXPRESSION: Final = 16
 OF_MEMBER: Final = (MEMBER_ASSIGNMENT, MEMBER_TARGET, MEMBER)
 """The kinds of a member, in the order in which they are deleted."""
-KINDS: Final = frozenset({GROUP_EPOCH, MEMBER, TARGET_EPOCH, MEMBER_TARGET, MEMBER_ASSIGNMENT, REGULAR_EXPRESSION})
 _NAMED: Final = frozenset({MEMBER, MEMBER_TARGET, MEMBER_ASSIGNMENT, REGULAR_EXPRESSION})
 
 TopicIdPartition = tuple[UUID, int]
@@ -224,16 +221,6 @@ class _RegularExpression:
     timestamp: int = int64()
 
 
-def encode(record: ConsumerRecord) -> tuple[bytes, bytes | None]:
-    """Key and value of the record."""
-    return _FORMAT.encode(record.group, *_parts(record))
-
-
-def decode(kind: int, key: bytes, value: bytes | None) -> ConsumerRecord:
-    """The record of a kind in KINDS. Raises InvariantViolation, struct.error, IndexError or UnicodeDecodeError."""
-    return _FORMAT.decode(kind, key, value)
-
-
 def _parts(record: ConsumerRecord) -> tuple[int, str, Any]:
     match record:
         case ConsumerRecordDeleted():
@@ -343,7 +330,7 @@ def _partitions(topics: tuple[TopicPartitions, ...]) -> Partitions:
     return frozenset((topic.topic_id, number) for topic in topics for number in topic.partitions)
 
 
-_FORMAT: Final[RecordFormat[ConsumerRecord]] = RecordFormat(
+FORMAT: Final[RecordFormat[ConsumerRecord]] = RecordFormat(
     values={
         GROUP_EPOCH: _GroupEpoch,
         MEMBER: _Member,
@@ -353,6 +340,7 @@ _FORMAT: Final[RecordFormat[ConsumerRecord]] = RecordFormat(
         REGULAR_EXPRESSION: _RegularExpression,
     },
     named=_NAMED,
+    parts=_parts,
     record=_record,
     deleted=ConsumerRecordDeleted,
 )

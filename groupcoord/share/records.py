@@ -1,7 +1,5 @@
 """The records of a share group in __consumer_offsets, in Kafka's own formats.
 
-A key is an int16 with the kind of the record, the group id and, for some kinds, a member id: int16-prefixed UTF-8.
-
 kind  name        value
 10    member id   client, subscription
 11    -           group epoch, hash of the metadata of the subscribed topics
@@ -10,7 +8,7 @@ kind  name        value
 14    member id   member epoch, partitions that it has
 15    -           the partitions whose state exists at the share coordinator, or is being created or deleted
 
-A value is an int16 with its version, 0, and a flexible structure (KIP-482). A null value is a tombstone.
+`record_format` says how they are encoded.
 Source: Kafka's ShareGroup*Key.json and ShareGroup*Value.json (4.2).
 """
 
@@ -32,7 +30,6 @@ TARGET_EPOCH: Final = 12
 MEMBER_TARGET: Final = 13
 MEMBER_ASSIGNMENT: Final = 14
 STATE_PARTITIONS: Final = 15
-KINDS: Final = frozenset({MEMBER, GROUP_EPOCH, TARGET_EPOCH, MEMBER_TARGET, MEMBER_ASSIGNMENT, STATE_PARTITIONS})
 _NAMED: Final = frozenset({MEMBER, MEMBER_TARGET, MEMBER_ASSIGNMENT})
 _STABLE: Final = 0
 """A member has its target assignment as soon as it knows of it: no other state occurs in share groups."""
@@ -182,16 +179,6 @@ class _StatePartitions:
     deleting_topics: tuple[_TopicInfo, ...] = array(_TopicInfo)
 
 
-def encode(record: ShareGroupRecord) -> tuple[bytes, bytes | None]:
-    """Key and value of the record."""
-    return _FORMAT.encode(record.group, *_parts(record))
-
-
-def decode(kind: int, key: bytes, value: bytes | None) -> ShareGroupRecord:
-    """The record of a kind in KINDS. Raises InvariantViolation, struct.error, IndexError or UnicodeDecodeError."""
-    return _FORMAT.decode(kind, key, value)
-
-
 def _parts(record: ShareGroupRecord) -> tuple[int, str, Any]:
     match record:
         case ShareRecordDeleted():
@@ -282,7 +269,7 @@ def _partitions(topics: Iterable[TopicPartitions | _TopicPartitionsInfo]) -> Par
     return frozenset((topic.topic_id, number) for topic in topics for number in topic.partitions)
 
 
-_FORMAT: Final[RecordFormat[ShareGroupRecord]] = RecordFormat(
+FORMAT: Final[RecordFormat[ShareGroupRecord]] = RecordFormat(
     values={
         MEMBER: _Member,
         GROUP_EPOCH: _GroupEpoch,
@@ -292,6 +279,7 @@ _FORMAT: Final[RecordFormat[ShareGroupRecord]] = RecordFormat(
         STATE_PARTITIONS: _StatePartitions,
     },
     named=_NAMED,
+    parts=_parts,
     record=_record,
     deleted=ShareRecordDeleted,
 )

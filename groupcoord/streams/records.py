@@ -1,8 +1,5 @@
 """The records of a streams group in __consumer_offsets, in Kafka's own formats.
 
-A key is an int16 with the kind of the record, the group id and, for some kinds, a member id: int16-prefixed UTF-8
-strings.
-
 kind  member  value
 17    -       group epoch, hash of the metadata of the topics, epoch of the topology that was found valid, and the
               configuration that the last assignment depends on
@@ -12,8 +9,7 @@ kind  member  value
 22    yes     member epoch, state, tasks that it has and that it is to revoke
 23    -       the topology
 
-A value is an int16 with its version, 0, and a flexible structure (KIP-482). A null value is a tombstone. Kind 18 was
-never released.
+`record_format` says how they are encoded. Kind 18 was never released.
 Source: Kafka's StreamsGroup*Key.json and StreamsGroup*Value.json (4.2).
 """
 
@@ -38,7 +34,6 @@ MEMBER_ASSIGNMENT: Final = 22
 TOPOLOGY: Final = 23
 OF_MEMBER: Final = (MEMBER_ASSIGNMENT, MEMBER_TARGET, MEMBER)
 """The kinds of a member, in the order in which they are deleted."""
-KINDS: Final = frozenset({GROUP_EPOCH, *OF_MEMBER, TARGET_EPOCH, TOPOLOGY})
 NO_TOPOLOGY_EPOCH: Final = -1
 
 
@@ -215,16 +210,6 @@ class _MemberAssignment:
     warmup_tasks_pending_revocation: tuple[_TaskIds, ...] = array(_TaskIds)
 
 
-def encode(record: StreamsRecord) -> tuple[bytes, bytes | None]:
-    """Key and value of the record."""
-    return _FORMAT.encode(record.group, *_parts(record))
-
-
-def decode(kind: int, key: bytes, value: bytes | None) -> StreamsRecord:
-    """The record of a kind in KINDS. Raises InvariantViolation, struct.error, IndexError or UnicodeDecodeError."""
-    return _FORMAT.decode(kind, key, value)
-
-
 def _parts(record: StreamsRecord) -> tuple[int, str, Any]:
     match record:
         case StreamsRecordDeleted():
@@ -362,7 +347,7 @@ def _pairs(key_values: tuple[KeyValue, ...]) -> tuple[tuple[str, str], ...]:
     return tuple((each.key, each.value) for each in key_values)
 
 
-_FORMAT: Final[RecordFormat[StreamsRecord]] = RecordFormat(
+FORMAT: Final[RecordFormat[StreamsRecord]] = RecordFormat(
     values={
         GROUP_EPOCH: _GroupEpoch,
         MEMBER: _Member,
@@ -372,6 +357,7 @@ _FORMAT: Final[RecordFormat[StreamsRecord]] = RecordFormat(
         TOPOLOGY: _Topology,
     },
     named=OF_MEMBER,
+    parts=_parts,
     record=_record,
     deleted=StreamsRecordDeleted,
 )

@@ -61,8 +61,8 @@ class Coordinator:
 
     def append(self, decided: Sequence[Any], now: Now) -> None:
         for record in decided:
-            key, value = records.encode(record)
-            assert records.decode(int.from_bytes(key[:2]), key, value) == record
+            key, value = records.FORMAT.encode(record)
+            assert records.FORMAT.decode(int.from_bytes(key[:2]), key, value) == record
             self.log.append(record)
             self.groups.replay(record)
 

@@ -70,7 +70,7 @@ def test_each_record_is_copied_once_while_actors_are_killed_added_and_removed(cl
         assert sum(actor.restarts for actor in mirror.status()) > 0
         with raylog.AdminClient(bootstrap_servers=target.plain) as admin:
             admin.alter_consumer_group_offsets("readers", {("orders", number): end for number, end in wanted()})
-            until(lambda: sum(copied_offsets(admin)) >= KILLS * RECORDS, lambda: str(mirror.status()))
+            until(lambda: sum(copied_offsets(admin)) >= KILLS * RECORDS + PARTITIONS, lambda: str(mirror.status()))
         assert "A->B  orders" in table(mirror.status())
         shown = [urlopen(f"http://{actor.metrics}/metrics").read().decode() for actor in mirror.status()]
         assert all('raylog_mirror_shards{source="A",target="B"' in each for each in shown)
