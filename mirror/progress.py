@@ -56,6 +56,8 @@ class Progress(NamedTuple):
     next_offset: int
     topic_id: UUID | None = None
     """Of the topic of the source; a topic that is created again has another one. None if it is not known."""
+    last_copied: tuple[int, int] | None = None
+    """(offset in the source, offset in the target) of the last record whose place in both is known."""
 
 
 def encode_progress(flow: FlowId, tp: TopicPartition, progress: Progress) -> tuple[bytes, bytes]:
@@ -64,6 +66,8 @@ def encode_progress(flow: FlowId, tp: TopicPartition, progress: Progress) -> tup
     value: dict[str, Any] = {"next_offset": progress.next_offset}
     if progress.topic_id is not None:
         value["topic_id"] = str(progress.topic_id)
+    if progress.last_copied is not None:
+        value["last_copied"] = progress.last_copied
     return json.dumps(key).encode(), json.dumps(value).encode()
 
 
@@ -81,12 +85,29 @@ def decode_progress(flow: FlowId, key: bytes | None, value: bytes | None) -> tup
     if value is None:
         return tp, None
     match _decoded(value):
-        case {"next_offset": int(next_offset), "topic_id": str(topic_id)} if 0 <= next_offset <= OFFSET_MAX:
+        case {"next_offset": int(next_offset), **rest} if _is_offset(next_offset):
             with suppress(ValueError):
-                return tp, Progress(next_offset, UUID(topic_id))
-        case {"next_offset": int(next_offset)} if 0 <= next_offset <= OFFSET_MAX:
-            return tp, Progress(next_offset)
+                return tp, Progress(next_offset, _topic_id(rest.get("topic_id")), _last_copied(rest.get("last_copied")))
     raise _foreign(flow, f"the value {value!r} of {tp}")
+
+
+def _is_offset(number: int) -> bool:
+    return 0 <= number <= OFFSET_MAX
+
+
+def _topic_id(value: Any) -> UUID | None:
+    """Raises ValueError."""
+    return None if value is None else UUID(str(value))
+
+
+def _last_copied(value: Any) -> tuple[int, int] | None:
+    """Raises ValueError."""
+    match value:
+        case None:
+            return None
+        case [int(source), int(target)] if _is_offset(source) and _is_offset(target):
+            return source, target
+    raise ValueError(value)
 
 
 def _decoded(data: bytes | None) -> Any:

@@ -23,6 +23,7 @@ from raylog.core.clock import Now
 from raylog.core.errors import KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.mirror.batches import OutgoingBatch
+from raylog.mirror.copied import Copied
 from raylog.mirror.progress import Progress
 from raylog.mirror.spread import Spread, SpreadWindow
 
@@ -102,6 +103,8 @@ class PartitionCopy:
     """With at-least-once: behind the last record that is in the target."""
     sent: int | None = None
     """Behind the last record that the producer has."""
+    last_copied: tuple[int, int] | None = None
+    """Of the acknowledged records, as `Progress` has it."""
     waiting: deque[Sent] = field(default_factory=deque)
     """Not committed."""
     source_end: int | None = None
@@ -136,6 +139,9 @@ class Shard:
         self._settings = settings
         self._jitter = jitter
         self._progress: dict[TopicPartition, Progress] = {}
+        """What is durable."""
+        self._found: list[Copied] = []
+        """By `progress_read`, and not taken yet: where the partitions that are assigned begin."""
         self._bytes = 0
         """Sent since the last commit."""
         self._commit_due_ms: int | None = None
@@ -169,10 +175,17 @@ class Shard:
             copy = self.partitions[tp] = PartitionCopy(tp, targets[tp], topic_ids.get(tp.topic))
             if (known := self._progress.get(tp)) is not None:
                 copy.committed = copy.acknowledged = copy.sent = known.next_offset
-                copy.topic_id, copy.stopped = known.topic_id, True
+                copy.topic_id, copy.last_copied, copy.stopped = known.topic_id, known.last_copied, True
+                if known.last_copied is not None:
+                    self._found.append(Copied(tp, *known.last_copied, count=1))
         for tp, copy in self.partitions.items():
             copy.blocked = blocked.get(tp)
         return bool(left or new)
+
+    def take_found(self) -> list[Copied]:
+        """The last record that former owners have copied, of each partition that was assigned."""
+        found, self._found = self._found, []
+        return found
 
     def paused(self, now: Now) -> set[TopicPartition]:
         """The partitions that are not to be read now."""
@@ -202,6 +215,7 @@ class Shard:
         if not copy.waiting:
             _note_move(copy, offset)
             copy.sent = copy.acknowledged = copy.committed = offset
+            copy.last_copied = None
             copy.held = True
         self._commit_due_ms = 0  # at once
 
@@ -312,14 +326,16 @@ class Shard:
                     copy.sent, copy.stopped = copy.acknowledged, True
         return True
 
+    def appended(self, runs: Iterable[Copied]) -> None:
+        """After `ended`: where the records are that the target has acknowledged."""
+        for run in runs:
+            copy = self.partitions[run.tp]
+            if copy.acknowledged is not None and run.source_offset + run.count <= copy.acknowledged:
+                copy.last_copied = run.source_offset + run.count - 1, run.target_offset + run.count - 1
+
     def progress(self) -> dict[TopicPartition, Progress]:
-        """What is to be written to the progress topic, after `ended`."""
-        reached = {
-            copy.tp: Progress(copy.acknowledged, copy.topic_id)
-            for copy in self.partitions.values()
-            if copy.acknowledged is not None
-        }
-        return {tp: progress for tp, progress in reached.items() if progress != self._progress.get(tp)}
+        """What is to be written to the progress topic, after `ended` and `appended`."""
+        return {tp: progress for tp, progress in self._reached().items() if progress != self._progress.get(tp)}
 
     def committed(self, now: Now) -> None:
         """The progress is durable."""
@@ -329,7 +345,7 @@ class Shard:
                 if copy.held or (copy.acknowledged != copy.committed and copy.due_ms <= now.monotonic_ms):
                     copy.error, copy.attempts = None, 0
                 copy.committed, copy.held = copy.acknowledged, False
-                self._progress[copy.tp] = Progress(copy.acknowledged, copy.topic_id)
+        self._progress |= self._reached()
         self._attempts = 0
         self._commit_ended()
 
@@ -341,6 +357,8 @@ class Shard:
             changed = copy.sent != copy.committed or copy.waiting
             copy.waiting.clear()
             copy.sent = copy.acknowledged = copy.committed
+            if (known := self._progress.get(copy.tp)) is not None and not copy.held:
+                copy.last_copied = known.last_copied
             copy.stopped = copy.stopped or bool(changed)
             if error is not None and (changed or copy.held):
                 self._pause(copy, error, now, attempts=self._attempts)
@@ -398,6 +416,13 @@ class Shard:
 
     # --- internals
 
+    def _reached(self) -> dict[TopicPartition, Progress]:
+        return {
+            copy.tp: Progress(copy.acknowledged, copy.topic_id, copy.last_copied)
+            for copy in self.partitions.values()
+            if copy.acknowledged is not None
+        }
+
     def _wants_commit(self, now: Now) -> None:
         if self._commit_due_ms is None:
             self._commit_due_ms = now.monotonic_ms + self._settings.commit_interval_ms
@@ -434,6 +459,7 @@ def _begin_anew(copy: PartitionCopy) -> None:
     copy.notice = "the topic was deleted and created again in the source: the new one is copied from its beginning"
     copy.topic_id, copy.new_topic_id = copy.new_topic_id, None
     copy.committed = copy.acknowledged = copy.sent = 0
+    copy.last_copied = None
 
 
 def _count(copy: PartitionCopy, acknowledged: int, now: Now) -> None:

@@ -61,7 +61,10 @@ class ShardWorker:
         """A new one, which is not in use yet."""
         self._admin = target_admin
         self.on_copied: Callable[[Sequence[Copied]], None] = lambda _: None
-        """Called with what is committed, in the order of the source for each partition."""
+        """Called with what is committed, in the order of the source for each partition.
+
+        First with the last record of which its progress tells: the former owner may have been killed before it called.
+        """
         self._deliveries: dict[TopicPartition, list[tuple[OutgoingBatch, AsyncTableDelivery]]] = {}
         self._in_transaction = False
         self._stopping = False
@@ -125,6 +128,7 @@ class ShardWorker:
             plan, self._plan = self._plan, None
             if shard.assign(plan.targets, plan.blocked, plan.topic_ids):
                 self._consumer.assign(plan.targets)
+            self.on_copied(shard.take_found())
         for tp in shard.partitions:
             if (position := self._consumer.known_position(tp)) is not None:
                 shard.positioned(tp, position)
@@ -211,10 +215,12 @@ class ShardWorker:
         await self._producer.flush()
         deliveries, self._deliveries = self._deliveries, {}
         errors = {tp: [_error(delivery) for _, delivery in each] for tp, each in deliveries.items()}
+        copied = _copied(deliveries)
         try:
             if not shard.ended(errors, now()):
                 await self._abort(None)
                 return
+            shard.appended(copied)
             await self._write_progress(shard.progress())
             if self._in_transaction:
                 await _until_done(self._producer.commit_transaction)
@@ -228,7 +234,7 @@ class ShardWorker:
             shard.not_committed(error, now())
         else:
             shard.committed(now())
-            self._report(deliveries)
+            self.on_copied(copied)
 
     async def _write_progress(self, progress: Mapping[TopicPartition, Progress]) -> None:
         if progress:
@@ -247,15 +253,6 @@ class ShardWorker:
         self._in_transaction = False
         self._shard.undone(error, now())
 
-    def _report(self, deliveries: Mapping[TopicPartition, list[tuple[OutgoingBatch, AsyncTableDelivery]]]) -> None:
-        copied: list[Copied] = []
-        for tp, each in deliveries.items():
-            for batch, delivery in each:
-                if _error(delivery) is None:
-                    appended = [(rows.base_offset, rows.record_count) for rows in delivery.result()]
-                    copied += copied_runs(tp, batch, appended)
-        self.on_copied(copied)
-
 
 async def _until_done(call: Callable[[], Awaitable[None]]) -> None:
     """A call about transactions, which goes on when it is called again after its timeout. Raises KafkaError."""
@@ -267,6 +264,16 @@ async def _until_done(call: Callable[[], Awaitable[None]]) -> None:
             if error.code is not ErrorCode.REQUEST_TIMED_OUT or isinstance(error, AbortableError):
                 raise
             log.warning("transaction not completed yet", extra={"reason": str(error)})
+
+
+def _copied(deliveries: Mapping[TopicPartition, list[tuple[OutgoingBatch, AsyncTableDelivery]]]) -> list[Copied]:
+    copied: list[Copied] = []
+    for tp, each in deliveries.items():
+        for batch, delivery in each:
+            if _error(delivery) is None:
+                appended = [(rows.base_offset, rows.record_count) for rows in delivery.result()]
+                copied += copied_runs(tp, batch, appended)
+    return copied
 
 
 def _error(delivery: AsyncTableDelivery) -> KafkaError | None:

@@ -17,9 +17,12 @@ TP = TopicPartition("orders", 3)
 KEY, VALUE = encode_progress(FLOW, TP, Progress(7))
 
 
-@given(st.integers(0, OFFSET_MAX), st.none() | st.uuids())
-def test_progress_is_read_as_it_was_written(offset: int, topic_id: UUID | None) -> None:
-    progress = Progress(offset, topic_id)
+OFFSETS = st.integers(0, OFFSET_MAX)
+
+
+@given(OFFSETS, st.none() | st.uuids(), st.none() | st.tuples(OFFSETS, OFFSETS))
+def test_progress_is_read_as_it_was_written(offset: int, topic_id: UUID | None, last: tuple[int, int] | None) -> None:
+    progress = Progress(offset, topic_id, last)
     assert decode_progress(FLOW, *encode_progress(FLOW, TP, progress)) == (TP, progress)
     assert decode_progress(FLOW, KEY, None) == (TP, None)
 
@@ -36,6 +39,10 @@ def test_progress_is_read_as_it_was_written(offset: int, topic_id: UUID | None) 
         (KEY, b'{"next_offset": 9223372036854775808}'),
         (KEY, b'{"next_offset": "7"}'),
         (KEY, b'{"next_offset": 7, "topic_id": "x"}'),
+        (KEY, b'{"next_offset": 7, "topic_id": 7}'),
+        (KEY, b'{"next_offset": 7, "last_copied": [6]}'),
+        (KEY, b'{"next_offset": 7, "last_copied": [6, -1]}'),
+        (KEY, b'{"next_offset": 7, "last_copied": ["6", 6]}'),
     ],
 )
 def test_records_of_something_else_are_refused(key: bytes | None, value: bytes) -> None:

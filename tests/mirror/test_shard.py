@@ -14,6 +14,7 @@ from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.mirror.batches import OutgoingBatch, outgoing_batches
+from raylog.mirror.copied import Copied
 from raylog.mirror.progress import Progress
 from raylog.mirror.shard import PartitionStatus, Shard, ShardSettings
 from raylog.mirror.spread import Spread
@@ -494,3 +495,42 @@ def test_the_target_has_all_records_in_order_whatever_fails(
     for tp in TPS:
         wanted = [each.first_offset for each in world.source[tp] if each.next_offset > world.starts[tp]]
         assert (world.target[tp] if exactly_once else sorted(set(world.target[tp]))) == wanted
+
+
+def test_the_progress_has_the_last_copied_record_and_the_next_owner_begins_with_it() -> None:
+    it = shard()
+    it.progress_read({TPS[0]: Progress(5, None, (4, 40))})
+    it.assign(ONE, {})
+    assert it.take_found() == [Copied(TPS[0], 4, 40, 1)]
+    assert it.take_found() == []
+    it.take_seeks(at(0))
+    send(it, TPS[0], 5, 6)
+    assert end(it, {TPS[0]: [None, None]})
+    it.appended([Copied(TPS[0], 5, 50, 1), Copied(TPS[0], 6, 51, 1)])
+    assert it.progress() == {TPS[0]: Progress(7, None, (6, 51))}
+    it.undone(None, at(0))
+    it.take_seeks(at(0))
+    send(it, TPS[0], 5)
+    assert end(it, {TPS[0]: [None]})
+    assert it.progress() == {TPS[0]: Progress(6, None, (4, 40))}, "of what was undone nothing is left"
+
+
+def test_a_record_that_is_sent_again_is_not_the_last_copied_one() -> None:
+    it = shard(exactly_once=False)
+    it.progress_read({TPS[0]: Progress(5, None, (4, 40))})
+    it.assign(ONE, {})
+    it.take_seeks(at(0))
+    send(it, TPS[0], 5, 6)
+    assert end(it, {TPS[0]: [REFUSED, None]})
+    it.appended([Copied(TPS[0], 6, 51, 1)])
+    assert it.progress() == {}
+
+
+def test_the_last_copied_record_of_a_source_that_was_truncated_is_forgotten() -> None:
+    it = shard()
+    it.progress_read({TPS[0]: Progress(5, None, (4, 40))})
+    it.assign(ONE, {})
+    it.take_seeks(at(0))
+    it.positioned(TPS[0], 2)
+    assert end(it, {}, 1_000)
+    assert it.progress() == {TPS[0]: Progress(2)}

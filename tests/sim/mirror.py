@@ -37,7 +37,9 @@ TRANSFERS = "transfers"
 FIRST_TARGET_ID = 10
 WORKERS = 2
 COPIED_MS_MAX = 120_000
-LOOK_MS = 500
+LOOK_MS = 100
+SYNCED_MS = 5_000
+"""A worker that has just started has written the offset syncs of what its predecessor has copied."""
 Visible = list[tuple[int, bytes | None]]
 """(offset, value) of what a reader with read_committed gets."""
 
@@ -204,7 +206,11 @@ class MirrorWorld:
                 break
             status = [worker.status() for _, _, worker in self.workers.values()]
             assert self.world.time_ms < end_ms, f"records are not copied: {status}"
-        self.world.run(until=lambda: False, limit_ms=2_000)  # the offset syncs of the ends
+        for number, (process, task, _) in list(self.workers.items()):
+            process.kill()  # with the offset syncs that it has not written
+            self.dead.append((process, task))
+            self._start(number)
+        self.world.run(until=lambda: False, limit_ms=SYNCED_MS)
 
     def _all_is_copied(self) -> bool:
         if self.from_end and not self._starts().keys() >= set(self._partitions()):
@@ -256,6 +262,9 @@ class MirrorWorld:
             self._check_syncs(tp, dict(source), dict(copy), [each for each in syncs if each.tp == tp])
             if self.exactly_once:
                 self._check_translations(tp, source, copy, store)
+                if source:
+                    there = store.translate(tp, source[-1][0])
+                    assert there == copy[-1][0], f"{tp}: no offset sync of the end, which is translated to {there}"
 
     def _check_syncs(
         self,

@@ -71,10 +71,21 @@ def _translated_by_difference() -> list[Replacement]:
     return [(OffsetSyncStore, "translate", translate)]
 
 
+def _end_not_synced() -> list[Replacement]:
+    return [(Shard, "take_found", lambda self: [])]
+
+
 FAULTS = {
     fault.name: fault
     for fault in (
         Planted("progress-ignored", "A worker begins at the source's beginning.", _progress_ignored, 3, _OTHER),
+        Planted(
+            "end-not-synced",
+            "The offset syncs of a killed worker are not written by its successor.",
+            _end_not_synced,
+            1,
+            "no offset sync of the end",
+        ),
         Planted(
             "synced-too-far", "Offset syncs describe the next record.", _synced_too_far, 0, "describes another record"
         ),
