@@ -138,14 +138,15 @@ class MirrorWorld:
         copies = [NewTopic(f"A.{topic}", PARTITIONS, -1) for topic in (TOPIC, TRANSFERS)]
         syncs = NewTopic(self.flow.offset_syncs_topic, 1, -1, configs={"cleanup.policy": "compact"})
         async with AsyncAdminClient(self.flow.target.admin) as admin:
-            while True:
-                try:
-                    await admin.create_topics([*copies, syncs])
-                    return
-                except KafkaError as error:
-                    if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
-                        return
-                    await asyncio.sleep(0.3)
+            for topic in (*copies, syncs):
+                while True:
+                    try:
+                        await admin.create_topics([topic])
+                        break
+                    except KafkaError as error:
+                        if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
+                            break
+                        await asyncio.sleep(0.3)
 
     def break_connections(self) -> None:
         self.workers[self.world.rng.randrange(WORKERS)][0].break_connections()
