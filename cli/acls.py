@@ -68,7 +68,7 @@ def add_to(subparsers: Subparsers) -> None:
 
     for action in (listing, add, remove):
         action.add_argument("--json", action="store_true", help="print one JSON array")
-        add_bootstrap_server(action)
+        add_bootstrap_server(action, or_controller=True)
 
 
 def operation(text: str) -> Operation:

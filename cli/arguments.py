@@ -21,8 +21,16 @@ DEFAULT_NAME = "raylog"
 DEFAULT_BOOTSTRAP_SERVER = "127.0.0.1:9092"
 
 
-def add_bootstrap_server(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+def add_bootstrap_server(parser: argparse.ArgumentParser, *, or_controller: bool = False) -> None:
+    """`or_controller`: with --bootstrap-controller, for what controllers serve as well."""
+    bootstrap = parser.add_mutually_exclusive_group()
+    if or_controller:
+        bootstrap.add_argument(
+            "--bootstrap-controller",
+            metavar="HOST:PORT[,...]",
+            help="controllers to connect to, in place of brokers (raylog start --controller-port)",
+        )
+    bootstrap.add_argument(
         "-b",
         "--bootstrap-server",
         metavar="HOST:PORT[,...]",
@@ -57,7 +65,8 @@ def client_config(options: argparse.Namespace, *, isolation_level: str | None = 
 
 def open_client(options: argparse.Namespace) -> AdminClient:
     """Raises ConfigError and OSError."""
-    return admin_client(client_config(options), client_id=CLIENT_ID)
+    controllers = getattr(options, "bootstrap_controller", None)
+    return admin_client(client_config(options), client_id=CLIENT_ID, controllers=controllers)
 
 
 def check_topic(options: argparse.Namespace) -> None:

@@ -11,7 +11,7 @@ from raylog.cli.output import add_json, show
 def add_to(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("cluster-id", help="print the id of a cluster")
     add_json(parser)
-    add_bootstrap_server(parser)
+    add_bootstrap_server(parser, or_controller=True)
     parser.set_defaults(run=_run)
 
 

@@ -49,7 +49,7 @@ def add_to(subparsers: Subparsers) -> None:
 
     for action in (describe, alter):
         add_json(action)
-        add_bootstrap_server(action)
+        add_bootstrap_server(action, or_controller=True)
 
 
 def _add_resource(parser: argparse.ArgumentParser) -> None:

@@ -51,7 +51,7 @@ def add_to(subparsers: Subparsers) -> None:
         action.add_argument("--dry-run", action="store_true", help="only check that the levels can be set")
         add_json(action)
     for action in (describe, upgrade, downgrade, disable):
-        add_bootstrap_server(action)
+        add_bootstrap_server(action, or_controller=True)
 
 
 def _level(text: str) -> int:

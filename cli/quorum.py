@@ -53,7 +53,7 @@ def add_to(subparsers: Subparsers) -> None:
     describe = actions.add_parser("describe", help="print leader, voters and observers")
     describe.add_argument("--replication", action="store_true", help="print the log end offset and lag of each replica")
     describe.add_argument("--json", action="store_true", help="print one JSON object")
-    add_bootstrap_server(describe)
+    add_bootstrap_server(describe, or_controller=True)
     describe.set_defaults(run=_describe)
     add = actions.add_parser("add", help="make an observer a voter")
     add.add_argument(
@@ -75,7 +75,7 @@ def add_to(subparsers: Subparsers) -> None:
         action.set_defaults(name=None)
         action.add_argument("--directory-id", type=_directory_id, metavar="ID", help="the id of its log directory")
         add_json(action)
-        add_bootstrap_server(action)
+        add_bootstrap_server(action, or_controller=True)
 
 
 def _endpoint(text: str) -> RaftVoterEndpoint:

@@ -8,7 +8,7 @@ from typing import Any
 
 from raylog.client.bootstrap import resolve
 from raylog.client.client_config import Dialer, checked_properties
-from raylog.config.client import BOOTSTRAP_SERVERS, client_settings
+from raylog.config.client import BOOTSTRAP_CONTROLLERS, BOOTSTRAP_SERVERS, client_settings
 from raylog.core.config import Configs, ConfigSchema, ConfigSource, Layer
 from raylog.core.errors import ConfigError
 from raylog.core.password import Password
@@ -32,6 +32,10 @@ def given_config(schema: ConfigSchema, config: Mapping[str, Any] | None, argumen
     texts = checked_properties({name: _text(value) for name, value in given.items() if value is not None})
     plain = {name: value.reveal() if isinstance(value, Password) else value for name, value in texts.items()}
     configs = Configs(schema, [Layer(ConfigSource.STATIC_BROKER_CONFIG, schema.parse(plain))])
+    if controllers := plain.get(BOOTSTRAP_CONTROLLERS.name):
+        if configs[BOOTSTRAP_SERVERS]:
+            raise ConfigError("bootstrap.controllers: cannot be set beside bootstrap.servers")
+        return GivenConfig(controllers, configs, Dialer(client_settings(texts)))
     if not configs[BOOTSTRAP_SERVERS]:
         raise ConfigError("bootstrap.servers: must be set")
     servers, door = resolve(configs[BOOTSTRAP_SERVERS])

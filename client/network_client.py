@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 
 from raylog.client.cluster_metadata import ClusterMetadata
 from raylog.client.cluster_view import Node
+from raylog.client.controller_nodes import as_metadata, controllers_request
 from raylog.config.client_network import NetworkSettings
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
@@ -65,8 +66,11 @@ class NetworkClient:
         *,
         in_flight_max: int | None = None,
         create_topics: bool = False,
+        of_controllers: bool = False,
     ) -> None:
+        """`of_controllers`: the servers are controllers, and so are the nodes of the metadata."""
         self.settings = settings
+        self._of_controllers = of_controllers
         self.jitter: Callable[[], float] = partial(random.uniform, 0.8, 1.2)
         self.metadata = ClusterMetadata(settings, self.jitter, create_topics=create_topics)
         self.services: list[Service] = []
@@ -187,7 +191,10 @@ class NetworkClient:
         """Let everything go on that can; called after every event, and after changes by the user."""
         due_ms = self.metadata.next_request_ms()
         if due_ms is not None and now.monotonic_ms >= due_ms and self._metadata_is_used:
-            self.ask_any(self.metadata.request(now), self._metadata_answered, self.metadata.failed, now)
+            request: Message | RequestFor = self.metadata.request(now)
+            if self._of_controllers:
+                request = controllers_request
+            self.ask_any(request, self._metadata_answered, self.metadata.failed, now)
         for service in self.services:
             service.run(now)
 
@@ -247,6 +254,12 @@ class NetworkClient:
         return equal[self._random.randrange(len(equal))]
 
     def _metadata_answered(self, response: Any, now: Now) -> None:
+        if self._of_controllers:
+            try:
+                response = as_metadata(response)
+            except KafkaError as error:
+                self.metadata.failed(error, now)
+                return
         if not response.brokers:
             self.metadata.failed(KafkaError(ErrorCode.NETWORK_EXCEPTION, "no broker is shown as alive"), now)
             return

@@ -44,6 +44,13 @@ BOOTSTRAP_SERVERS: ConfigKey[str] = ConfigKey(
     "Addresses of brokers to connect to first: host:port,host:port. Or ray://<cluster>: finds a cluster by its name"
     " in the Ray to which the process is connected.",
 )
+BOOTSTRAP_CONTROLLERS: ConfigKey[str] = ConfigKey(
+    "bootstrap.controllers",
+    ConfigType.STRING,
+    "",
+    "Addresses of controllers to connect to first, in place of bootstrap.servers: for an admin client that works with"
+    " the controllers themselves (KIP-919).",
+)
 SECURITY_PROTOCOL: ConfigKey[str] = ConfigKey(
     "security.protocol",
     ConfigType.STRING,

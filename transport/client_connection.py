@@ -68,6 +68,8 @@ class ClientConnection:
         if version < max(spec.lowest, lowest):
             theirs, ours = f"{lowest} to {highest}", f"{spec.lowest} to {spec.highest}"
             message = f"the broker supports {spec.name} versions {theirs}, this client {ours}"
+            if highest < lowest:
+                message = f"{spec.name} is not served there"
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, message)
         return version
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from raylog.core.endpoint_type import EndpointType, check_endpoint_type
 from raylog.core.errors import KafkaError
-from raylog.metadata.endpoint_types import EndpointType, check_endpoint_type
 from raylog.metadata.node_roles import is_coordinator
 from raylog.protocol.messages.describe_cluster import (
     DescribeClusterBroker,

@@ -30,6 +30,7 @@ from raylog.client.blocking_calls import BlockingCalls
 from raylog.client.client_config import ClientConfig
 from raylog.client.given_config import given_config
 from raylog.config.admin import ADMIN_CONFIG
+from raylog.config.client import BOOTSTRAP_CONTROLLERS, BOOTSTRAP_SERVERS
 from raylog.config.client_network import CLIENT_ID
 
 P = ParamSpec("P")
@@ -134,9 +135,12 @@ class AdminClient(BlockingCalls):
     expire_delegation_token = _blocking(tokens.expire_delegation_token)
 
 
-def admin_client(config: ClientConfig, *, client_id: str) -> AdminClient:
+def admin_client(config: ClientConfig, *, client_id: str, controllers: str | None = None) -> AdminClient:
     """For tools: other keys than those of an admin client are ignored, and missing brokers not waited for.
 
-    Raises ConfigError.
+    `controllers`: of these, in place of the brokers. Raises ConfigError.
     """
-    return AdminClient({CLIENT_ID.name: client_id, **config.keys_of(ADMIN_CONFIG)}, waits_for_brokers=False)
+    given = {CLIENT_ID.name: client_id, **config.keys_of(ADMIN_CONFIG)}
+    if controllers is not None:
+        given |= {BOOTSTRAP_CONTROLLERS.name: controllers, BOOTSTRAP_SERVERS.name: ""}
+    return AdminClient(given, waits_for_brokers=False)

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Final, Generic, TypeVar, cast
 
 from raylog.client.admin.calls import (
+    CONTROLLER,
     Answer,
     AnyBroker,
     Broker,
@@ -29,6 +30,7 @@ from raylog.client.admin.calls import (
 from raylog.client.backoff import backoff_ms
 from raylog.client.cluster_metadata import LocatedPartition
 from raylog.client.cluster_view import parse_servers
+from raylog.client.controller_nodes import NOT_SERVED, of_controllers
 from raylog.client.coordinators import Coordinators
 from raylog.client.errors import AdminError, ClientClosedError
 from raylog.client.network_client import NetworkClient, Random
@@ -179,7 +181,7 @@ class AdminCore:
         """
         addresses = parse_servers(servers)
         self.settings = settings
-        self.network = NetworkClient(addresses, settings.network, random)
+        self.network = NetworkClient(addresses, settings.network, random, of_controllers=settings.of_controllers)
         self.closed = False
         self._attempts_max = None if waits_for_brokers else len(addresses)
         self._coordinators = Coordinators(self.network)
@@ -317,6 +319,8 @@ class AdminCore:
 
         def request(version_for: VersionFor) -> Message:
             message = make(items, left_ms)
+            if self.settings.of_controllers:
+                message = of_controllers(message)
             version = version_for(message.api.key)
             check_encoding(message, version if call.version_max is None else min(version, call.version_max))
             return message
@@ -328,6 +332,11 @@ class AdminCore:
     def _node_for(self, state: _Item, now: Now) -> int | None:
         """The broker to ask; None while it is not known. Raises KafkaError."""
         metadata, route = self.network.metadata, state.route
+        if self.settings.of_controllers:
+            if isinstance(route, (Coordinator, Leader)):
+                raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, NOT_SERVED)
+            if isinstance(route, AnyBroker):  # the active controller serves all that controllers do
+                state.route = route = CONTROLLER
         if isinstance(route, Coordinator):
             return self._coordinators.node_id(route.key_type, route.key)
         if isinstance(route, AnyBroker):

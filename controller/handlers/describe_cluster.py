@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from raylog.core.endpoint_type import EndpointType, check_endpoint_type
 from raylog.core.errors import KafkaError
 from raylog.core.ids import NO_BROKER_ID
-from raylog.metadata.endpoint_types import EndpointType, check_endpoint_type
 from raylog.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,

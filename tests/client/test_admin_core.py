@@ -35,6 +35,7 @@ from raylog.client.partition_calls import fetch, locate
 from raylog.config.admin import AdminSettings
 from raylog.config.client_network import NetworkSettings
 from raylog.core.clock import Now
+from raylog.core.endpoint_type import EndpointType
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.protocol.error_responses import error_response
@@ -47,6 +48,11 @@ from raylog.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopic,
     DeleteRecordsTopicResult,
+)
+from raylog.protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
 )
 from raylog.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -85,9 +91,16 @@ SILENCE = object()
 class Bench:
     """A cluster that answers from tables and scripts, and a clock that moves when nothing else does."""
 
-    def __init__(self, *, waits_for_brokers: bool = True, servers: str = "h:1,i:2", topics: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        *,
+        waits_for_brokers: bool = True,
+        servers: str = "h:1,i:2",
+        topics: Sequence[str] = (),
+        of_controllers: bool = False,
+    ) -> None:
         network = NetworkSettings(request_timeout_ms=10_000, retry_backoff_ms=100, retry_backoff_ms_max=1000)
-        settings = AdminSettings(network, TIMEOUT_MS)
+        settings = AdminSettings(network, TIMEOUT_MS, of_controllers)
         self.core = AdminCore(servers, settings, NoChance(), waits_for_brokers=waits_for_brokers, topics=topics)
         self.clock_ms = 1000
         self.reachable = True
@@ -166,6 +179,8 @@ class Bench:
             return LOST
         if node_id is None and isinstance(request, MetadataRequest):
             return self.metadata(request)
+        if node_id is None and isinstance(request, DescribeClusterRequest):
+            return self.controllers(request)
         if isinstance(request, FindCoordinatorRequest):
             self.lookups += 1
             found = [Coordinator(key=key, node_id=self.coordinators[key]) for key in request.coordinator_keys]
@@ -182,6 +197,11 @@ class Bench:
             controller_id=self.controller,
             topics=tuple(self._topic(name) for name in names),
         )
+
+    def controllers(self, request: DescribeClusterRequest) -> DescribeClusterResponse:
+        assert request.endpoint_type == EndpointType.CONTROLLER
+        nodes = tuple(DescribeClusterBroker(broker_id=node, host=f"h{node}", port=9) for node in self.nodes)
+        return DescribeClusterResponse(cluster_id="c", controller_id=self.controller, brokers=nodes)
 
     def _topic(self, name: str) -> MetadataResponseTopic:
         leaders = self.topics.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -784,3 +804,28 @@ def response_class(request: Any) -> Any:
     spec = api_for(request.api.key)
     assert spec is not None
     return spec.response
+
+
+def test_the_active_controller_is_asked_and_the_next_one_once_it_is_known() -> None:
+    bench = Bench(of_controllers=True)
+    bench.controller = 2
+
+    def answer(node_id: int, request: Any) -> Any:
+        if isinstance(request, DescribeClusterRequest):
+            return bench.controllers(request)
+        if node_id == 2:
+            bench.controller = 3
+            return created(t=ErrorCode.NOT_CONTROLLER)
+        return created("t")
+
+    bench.answer = answer
+    assert bench.run(cluster.describe_cluster()).controller == 2
+    assert bench.run(topics.create_topics([topics.NewTopic("t", 1)])).keys() == {"t"}
+    assert bench.run(cluster.describe_cluster()).controller == 3
+    assert bench.asked() == [2, 2, 3, 3]
+
+
+def test_a_controller_that_is_too_old_is_named() -> None:
+    bench = Bench(of_controllers=True)
+    bench._version = lambda api_key: 0  # type: ignore[method-assign]
+    assert "older than Kafka 3.7" in failed(lambda: bench.run(cluster.describe_cluster())).message

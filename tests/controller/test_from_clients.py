@@ -5,18 +5,28 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import raylog
+from raylog.cli.main import main
+from raylog.client.admin.admin_client import AdminClient
+from raylog.client.admin.configs import ConfigResource, ConfigResourceType
+from raylog.client.admin.partitions import OffsetSpec
+from raylog.client.admin.topics import NewTopic
 from raylog.client.client_config import ClientConfig
+from raylog.client.errors import AdminError
 from raylog.config.authorization import STANDARD_AUTHORIZER
 from raylog.controller.controller import Controller
 from raylog.controller.handlers import describe_cluster, describe_quorum, update_raft_voter
 from raylog.controller.handlers.from_clients import CLIENT_HANDLERS
-from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.errors import ConfigError, ErrorCode, KafkaError
+from raylog.core.ids import TopicPartition
 from raylog.metadata.config_resources import BROKER, BROKER_LOGGER, TOPIC
 from raylog.metadata.features import KRAFT_FEATURE
+from raylog.metadata.levels import METADATA_FEATURE
 from raylog.protocol import registry
 from raylog.protocol.fetch import FetchRequest
 from raylog.protocol.framing import frame
@@ -66,15 +76,16 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster
         yield running
 
 
+def login(user: str, password: str = PASSWORD) -> dict[str, str]:
+    return {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": f'{MODULE} username="{user}" password="{password}";',
+    }
+
+
 def logged_in(cluster: RunningCluster, user: str = "admin", password: str = PASSWORD) -> BlockingConnection:
-    config = ClientConfig(
-        cluster.bootstrap_controllers,
-        {
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": "PLAIN",
-            "sasl.jaas.config": f'{MODULE} username="{user}" password="{password}";',
-        },
-    )
+    config = ClientConfig(cluster.bootstrap_controllers, login(user, password))
     host, _, port = cluster.bootstrap_controllers.rpartition(":")
     return BlockingConnection(connect(config, host, int(port)), client_id="tests")
 
@@ -239,6 +250,72 @@ def test_a_feature_is_upgraded(cluster: RunningCluster, admin: BlockingConnectio
     assert cluster.do(lambda: cluster.controller.image.feature_level(KRAFT_FEATURE)) == 1
     quorum = admin.call(DescribeQuorumRequest(topics=METADATA))
     assert {each.name for each in quorum.nodes[0].listeners} == {"CONTROLLER", "INTERNAL"}
+
+
+# --- by raylog's own admin client
+
+
+@pytest.fixture
+def own(cluster: RunningCluster) -> Iterator[AdminClient]:
+    with AdminClient({**login("admin"), "bootstrap.controllers": cluster.bootstrap_controllers}) as client:
+        yield client
+
+
+def test_an_admin_client_works_with_the_controllers(cluster: RunningCluster, own: AdminClient) -> None:
+    (node,) = own.describe_cluster().nodes
+    assert (node.node_id, f"{node.host}:{node.port}") == (CONTROLLER_ID, cluster.bootstrap_controllers)
+    assert own.describe_metadata_quorum().leader_id == CONTROLLER_ID
+    assert METADATA_FEATURE in {each.feature for each in own.describe_features()}
+    assert own.create_topics([NewTopic("own", 1)])["own"].num_partitions == 1
+    topic = ConfigResource(ConfigResourceType.TOPIC, "own")
+    own.incremental_alter_configs({topic: {"retention.ms": "7"}})
+    assert own.describe_configs([topic])[topic]["retention.ms"].value == "7"
+    own.delete_topics(["own"])
+
+
+def test_what_only_brokers_serve_is_refused_at_once(own: AdminClient) -> None:
+    with pytest.raises(AdminError, match="group 'g': controllers do not serve this: connect to brokers") as refused:
+        own.describe_consumer_groups(["g"])
+    assert refused.value.code is ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+    with pytest.raises(AdminError, match="t-0: controllers do not serve this"):
+        own.list_offsets({TopicPartition("t", 0): OffsetSpec.LATEST})
+    with pytest.raises(AdminError, match="UNSUPPORTED_VERSION: Metadata is not served there"):
+        own.list_topics()
+
+
+def test_brokers_are_not_taken_for_controllers(cluster: RunningCluster) -> None:
+    with (
+        AdminClient(bootstrap_controllers=cluster.bootstrap_servers) as client,
+        pytest.raises(AdminError, match=r"MISMATCHED_ENDPOINT_TYPE: bootstrap\.controllers"),
+    ):
+        client.describe_cluster()
+    with pytest.raises(ConfigError, match=r"cannot be set beside bootstrap\.servers"):
+        AdminClient(bootstrap_controllers="h:1", bootstrap_servers="h:2")
+    with pytest.raises(ConfigError, match=r"bootstrap\.controllers"):
+        raylog.Producer(bootstrap_controllers="h:1")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("quorum", "describe"),
+        ("features", "describe"),
+        ("cluster-id",),
+        ("acls", "list"),
+        ("configs", "describe", "--broker-defaults"),
+    ],
+    ids=" ".join,
+)
+def test_the_command_line_works_with_the_controllers(
+    cluster: RunningCluster, tmp_path: Path, command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "admin.properties"
+    file.write_text("".join(f"{name}={value}\n" for name, value in login("admin").items()))
+    where = ("--bootstrap-controller", cluster.bootstrap_controllers, "--command-config", str(file))
+    assert main([*command, *where]) == 0
+    assert capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main([*command, *where, "--bootstrap-server", "h:1"])
 
 
 # --- several controllers
