@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from raylog.cli.arguments import topic_and_partitions
 from raylog.client.admin.admin_client import AdminClient
-from raylog.client.admin.groups import SHARE, GroupDescription
+from raylog.client.admin.all_groups import GroupOffset
+from raylog.client.admin.groups import CLASSIC, GroupDescription
 from raylog.client.errors import AdminError
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import TopicPartition
-
-
-class GroupOffset(NamedTuple):
-    """Where a group stands in a partition: its committed offset, or the start offset of a share group."""
-
-    offset: int
-    lag: int | None
-    """In records, if the broker says so."""
 
 
 def add_topics(parser: argparse.ArgumentParser, *, required: bool) -> None:
@@ -38,12 +30,11 @@ def add_topics(parser: argparse.ArgumentParser, *, required: bool) -> None:
 
 def group_named(client: AdminClient, name: str) -> GroupDescription | None:
     """A group of any type; None if there is none of this name."""
-    for describe in (client.describe_consumer_groups, client.describe_share_groups, client.describe_streams_groups):
-        try:
-            return describe(name)[name]
-        except AdminError as error:
-            if error.code not in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
-                raise
+    try:
+        return client.describe_groups(name)[name]
+    except AdminError as error:
+        if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
     return None
 
 
@@ -51,11 +42,7 @@ def current_offsets(
     client: AdminClient, group: GroupDescription | None, name: str
 ) -> dict[TopicPartition, GroupOffset]:
     """Of the partitions in which the group stands somewhere. Without members and offsets a group does not exist."""
-    if group is not None and group.type == SHARE:
-        shared = client.list_share_group_offsets(name)
-        return {tp: GroupOffset(each.start_offset, each.lag) for tp, each in shared.items() if each is not None}
-    found = client.list_consumer_group_offsets(name)
-    return {tp: GroupOffset(each.offset, None) for tp, each in found.items() if each is not None}
+    return client.list_group_offsets(name, CLASSIC if group is None else group.type)
 
 
 def offsets_at(client: AdminClient, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:

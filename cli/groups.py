@@ -38,10 +38,11 @@ from raylog.cli.arguments import (
     partitions_of,
 )
 from raylog.cli.columns import columns
-from raylog.cli.group_offsets import GroupOffset, add_topics, current_offsets, group_named, offsets_at
+from raylog.cli.group_offsets import add_topics, current_offsets, group_named, offsets_at
 from raylog.cli.output import add_json, progress, show
 from raylog.cli.reset_offsets import add_reset_to
 from raylog.client.admin.admin_client import AdminClient
+from raylog.client.admin.all_groups import GroupOffset
 from raylog.client.admin.groups import CLASSIC, CONSUMER, SHARE, STREAMS
 from raylog.client.admin.partitions import OffsetSpec
 from raylog.client.errors import AdminError

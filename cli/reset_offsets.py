@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping
 
 from raylog.cli.arguments import Subparsers, open_client, partitions_of, timestamp_ms, whole_number
 from raylog.cli.columns import columns
-from raylog.cli.group_offsets import GroupOffset, add_topics, current_offsets, group_named, offsets_at
+from raylog.cli.group_offsets import add_topics, current_offsets, group_named, offsets_at
 from raylog.cli.output import add_json, show
 from raylog.client.admin.admin_client import AdminClient
+from raylog.client.admin.all_groups import GroupOffset
 from raylog.client.admin.groups import DEAD, SHARE
 from raylog.client.admin.partitions import OffsetSpec
 from raylog.core.errors import ErrorCode, KafkaError

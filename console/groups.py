@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from raylog.client.admin.groups import GroupListing
-from raylog.client.group_offsets import OffsetAndMetadata
+from raylog.client.admin.all_groups import GroupOffset
+from raylog.client.admin.groups import SHARE, STREAMS, GroupListing
 from raylog.console import lag
 from raylog.console.fields import Fields
 from raylog.console.paging import Paging
@@ -24,18 +24,16 @@ ID_CHARACTERS_MAX: Final = 32_767
 
 async def list_groups(visitor: Visitor, fields: Fields) -> Any:
     """A page of the groups; `lags`: with the lag of each. `spark`: only those that show the positions of queries."""
-    listed = await of_those_that_answer(visitor.admin.list_consumer_groups(timeout=DETAIL_SECONDS))
+    listed = await of_those_that_answer(visitor.admin.list_groups(timeout=DETAIL_SECONDS))
     if fields.flag("spark"):
         listed = [each for each in listed if each.group_id.startswith(lag.SPARK_PREFIX)]
     page = Paging.of(fields, ("name", "state")).page(listed, _id, {"state": lambda each: each.state})
     found: dict[str, Mapping[TopicPartition, lag.Lag]] = {}
     if fields.flag("lags"):
-        wanted = [each.group_id for each in page.items if each.type != "share"]
-        committed = dict(
-            zip(wanted, await asyncio.gather(*(_committed(visitor, name) for name in wanted)), strict=True)
-        )
-        ends = await _ends(visitor, {tp for offsets in committed.values() for tp in offsets or ()})
-        found = {name: lag.lags(offsets, ends) for name, offsets in committed.items() if offsets is not None}
+        known = await asyncio.gather(*(_offsets(visitor, each) for each in page.items))
+        offsets = {each.group_id: own for each, own in zip(page.items, known, strict=True) if own is not None}
+        ends = await _ends(visitor, {tp for own in offsets.values() for tp in own})
+        found = {name: lag.lags(own, ends) for name, own in offsets.items()}
 
     def row(each: GroupListing) -> dict[str, Any]:
         own = found.get(each.group_id)
@@ -55,10 +53,13 @@ async def describe_group(visitor: Visitor, fields: Fields) -> Any:
     """A group, its members and partitions, and its lag over the time in which this session has looked at it."""
     began_ms = now().monotonic_ms
     name = _name(fields)
-    group = (await visitor.admin.describe_consumer_groups(name))[name]
-    committed = await visitor.admin.list_consumer_group_offsets(name)
+    group = (await visitor.admin.describe_groups(name))[name]
+    offsets = await visitor.admin.list_group_offsets(name, group.type)
     owned = {tp for member in group.members for tp in member.partitions}
-    found = lag.lags(committed, await _ends(visitor, owned | committed.keys()), group.members)
+    ends = await _ends(visitor, owned | offsets.keys())
+    if group.type == STREAMS:  # a task reads only those of its topics that have its partition
+        owned &= ends.keys()
+    found = lag.lags(offsets, ends, owned)
     series = visitor.lags.get(name) or visitor.lags.put(name, Series())
     series.add(now().wall_ms, lag.total(found))
     took_ms = now().monotonic_ms - began_ms
@@ -71,7 +72,8 @@ async def reset_offsets(visitor: Visitor, fields: Fields) -> Any:
     way = fields.choice("to", lag.WAYS)
     least = -SHIFT_MAX if way == lag.SHIFT else 0
     at = fields.number("at", least=least) if way in (lag.OFFSET, lag.TIME, lag.SHIFT) else 0
-    committed = {tp: each.offset for tp, each in (await _committed_of(visitor, name)).items()}
+    group = (await visitor.admin.describe_groups(name))[name]
+    committed = {tp: each.offset for tp, each in (await visitor.admin.list_group_offsets(name, group.type)).items()}
     topic = fields.text("topic", "")
     if topic:
         described = await visitor.admin.describe_topics(topic)
@@ -89,7 +91,10 @@ async def reset_offsets(visitor: Visitor, fields: Fields) -> Any:
         at_time = {tp: each.offset for tp, each in found.items() if each.offset >= 0}
     offsets = lag.new_offsets(way, at, bounds, committed, at_time)
     if not fields.flag("dry_run"):
-        await visitor.admin.alter_consumer_group_offsets(name, offsets)
+        if group.type == SHARE:
+            await visitor.admin.alter_share_group_offsets(name, offsets)
+        else:
+            await visitor.admin.alter_consumer_group_offsets(name, offsets)
     return [
         {"topic": tp.topic, "partition": tp.partition, "before": committed.get(tp), "offset": offset}
         for tp, offset in offsets.items()
@@ -110,14 +115,9 @@ def _name(fields: Fields) -> str:
     return fields.text("name", characters_max=ID_CHARACTERS_MAX)
 
 
-async def _committed(visitor: Visitor, name: str) -> dict[TopicPartition, OffsetAndMetadata | None] | None:
-    """None if it is not known."""
-    return await if_permitted(visitor.admin.list_consumer_group_offsets(name, timeout=DETAIL_SECONDS))
-
-
-async def _committed_of(visitor: Visitor, name: str) -> dict[TopicPartition, OffsetAndMetadata]:
-    found = await visitor.admin.list_consumer_group_offsets(name)
-    return {tp: each for tp, each in found.items() if each is not None}
+async def _offsets(visitor: Visitor, group: GroupListing) -> dict[TopicPartition, GroupOffset] | None:
+    """None if they are not known."""
+    return await if_permitted(visitor.admin.list_group_offsets(group.group_id, group.type, timeout=DETAIL_SECONDS))
 
 
 async def _ends(visitor: Visitor, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

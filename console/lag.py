@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from raylog.client.admin.groups import GroupDescription, MemberDescription
-from raylog.client.group_offsets import OffsetAndMetadata
+from raylog.client.admin.all_groups import GroupOffset
+from raylog.client.admin.groups import SHARE, GroupDescription
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 
@@ -24,27 +24,29 @@ class Lag(NamedTuple):
 
     committed: int | None
     end: int | None
+    counted: int | None = None
+    """By the broker."""
 
     @property
     def records(self) -> int | None:
         """Never negative: the end may be from before the commit."""
+        if self.counted is not None:
+            return self.counted
         if self.committed is None or self.end is None:
             return None
         return max(0, self.end - self.committed)
 
 
 def lags(
-    committed: Mapping[TopicPartition, OffsetAndMetadata | None],
+    offsets: Mapping[TopicPartition, GroupOffset],
     ends: Mapping[TopicPartition, int],
-    members: Iterable[MemberDescription] = (),
+    owned: Iterable[TopicPartition] = (),
 ) -> dict[TopicPartition, Lag]:
-    """Of every partition that has a committed offset or a member."""
-    wanted = {tp for tp, offset in committed.items() if offset is not None}
-    wanted.update(tp for member in members for tp in member.partitions)
+    """Of every partition in which the group stands somewhere, and of those that its members own."""
     found = {}
-    for tp in sorted(wanted):
-        offset = committed.get(tp)
-        found[tp] = Lag(None if offset is None else offset.offset, ends.get(tp))
+    for tp in sorted({*offsets, *owned}):
+        offset, counted = offsets.get(tp) or (None, None)
+        found[tp] = Lag(offset, ends.get(tp), counted)
     return found
 
 
@@ -55,6 +57,8 @@ def total(found: Mapping[TopicPartition, Lag]) -> int:
 def group_row(group: GroupDescription, found: Mapping[TopicPartition, Lag]) -> dict[str, Any]:
     """A group with its members, and what each partition is behind."""
     owners = {tp: member.member_id for member in group.members for tp in member.partitions}
+    if group.type == SHARE:  # its members read the same partitions
+        owners = {}
     return {
         "group": group.group_id,
         "state": group.state,
@@ -69,6 +73,7 @@ def group_row(group: GroupDescription, found: Mapping[TopicPartition, Lag]) -> d
                 "client_id": each.client_id,
                 "host": each.host,
                 "partitions": len(each.partitions),
+                "tasks": None if each.tasks is None else {kind: len(tasks) for kind, tasks in each.tasks.items()},
             }
             for each in group.members
         ],

@@ -13,6 +13,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from raylog.client.admin import (
     acls,
+    all_groups,
     cluster,
     configs,
     groups,
@@ -98,6 +99,8 @@ class AdminClient(BlockingCalls):
     list_partition_reassignments = _blocking(partitions.list_partition_reassignments)
 
     list_groups = _blocking(groups.list_groups)
+    describe_groups = _blocking(all_groups.describe_groups)
+    list_group_offsets = _blocking(all_groups.list_group_offsets)
     list_consumer_groups = _blocking(groups.list_consumer_groups)
     describe_consumer_groups = _blocking(groups.describe_consumer_groups)
     delete_consumer_groups = _blocking(groups.delete_consumer_groups)

@@ -15,6 +15,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from raylog.client.admin import (
     acls,
+    all_groups,
     cluster,
     configs,
     groups,
@@ -111,6 +112,8 @@ class AsyncAdminClient:
     list_partition_reassignments = _awaited(partitions.list_partition_reassignments)
 
     list_groups = _awaited(groups.list_groups)
+    describe_groups = _awaited(all_groups.describe_groups)
+    list_group_offsets = _awaited(all_groups.list_group_offsets)
     list_consumer_groups = _awaited(groups.list_consumer_groups)
     describe_consumer_groups = _awaited(groups.describe_consumer_groups)
     delete_consumer_groups = _awaited(groups.delete_consumer_groups)

@@ -19,7 +19,7 @@ async function list(view, isSpark) {
     empty: isSpark ? "no query has shown its positions" : "no groups yet",
     parameters: () => ({ spark: isSpark ? "true" : "" }),
     columns: [
-      { title: isSpark ? "Query" : "Group", order: "name", cell: (each) => (each.type === "share" ? each.name : link(isSpark ? "query" : "group", { name: each.name }, isSpark ? each.name.slice(SPARK.length) : each.name)) },
+      { title: isSpark ? "Query" : "Group", order: "name", cell: (each) => link(isSpark ? "query" : "group", { name: each.name }, isSpark ? each.name.slice(SPARK.length) : each.name) },
       ...(isSpark ? [] : [
         { title: "State", order: "state", cell: (each) => state(each.state) },
         { title: "Type", kind: "wide", cell: (each) => each.type },
@@ -65,7 +65,7 @@ export async function group(view) {
     const found = await view.get("/api/group", { name });
     replace(facts, state(found.state), ` ${found.type}${found.protocol ? ` · ${found.protocol}` : ""}${found.epoch === null ? "" : ` · epoch ${found.epoch}`} · lag ${count(found.lag)}`);
     plot.draw(found.points);
-    replace(partitions, byPartition(found.partitions, isSpark));
+    replace(partitions, byPartition(found.partitions, isSpark, found.type === "share"));
     if (!isSpark) replace(members, card("Members", byMember(found.members)));
     return found.next_ms;
   };
@@ -82,14 +82,14 @@ export async function group(view) {
   await view.repeat(load);
 }
 
-function byPartition(rows, isSpark) {
+function byPartition(rows, isSpark, isShared) {
   return table([
     { title: "Topic", cell: (each) => link("topic", { name: each.topic }, each.topic) },
     { title: "Partition", kind: "id", cell: (each) => link("messages", { topic: each.topic, partition: each.partition, from: each.committed === null ? "" : "offset", at: each.committed }, each.partition) },
-    { title: isSpark ? "Position" : "Committed", kind: "number", cell: (each) => count(each.committed) },
+    { title: isSpark ? "Position" : isShared ? "Start" : "Committed", kind: "number", cell: (each) => count(each.committed) },
     { title: "End", kind: "number wide", cell: (each) => count(each.end) },
     { title: "Lag", kind: "number", cell: (each) => lag(each.lag) },
-    ...(isSpark ? [] : [{ title: "Member", kind: "code wide", cell: (each) => each.member ?? "–" }]),
+    ...(isSpark || isShared ? [] : [{ title: "Member", kind: "code wide", cell: (each) => each.member ?? "–" }]),
   ], rows, { empty: "no committed offsets" });
 }
 
@@ -99,7 +99,12 @@ function byMember(rows) {
     { title: "Client", cell: (each) => each.client_id },
     { title: "Host", kind: "code wide", cell: (each) => each.host },
     { title: "Partitions", kind: "number", cell: (each) => count(each.partitions) },
+    ...(rows.some((each) => each.tasks) ? [{ title: "Tasks", cell: (each) => tasks(each.tasks) }] : []),
   ], rows, { empty: "no members" });
+}
+
+function tasks(counts) {
+  return Object.entries(counts ?? {}).filter(([, number]) => number).map(([kind, number]) => `${count(number)} ${kind}`).join(", ") || "–";
 }
 
 function reset(name, done) {

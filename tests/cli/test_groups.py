@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import socket
-import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,20 +14,15 @@ from confluent_kafka import Consumer, TopicPartition
 from raylog.cli.reset_offsets import _duration_ms
 from raylog.client.share.acquired import ShareRecord
 from raylog.client.share.share_consumer import ShareConsumer
-from raylog.core.errors import ErrorCode
-from raylog.protocol import codec
-from raylog.protocol.header import decode_response_header, encode_request
 from raylog.protocol.messages.streams_group_heartbeat import (
-    StreamsGroupHeartbeatRequest,
-    StreamsGroupHeartbeatResponse,
     Subtopology,
     TopicInfo,
     Topology,
 )
-from raylog.protocol.registry import STREAMS_GROUP_HEARTBEAT
 from tests.cli.conftest import Cli
 from tests.support.cluster_thread import RunningCluster, cluster_thread
 from tests.support.hang import HANG_SECONDS
+from tests.support.streams_group_member import StreamsMember
 
 DRY_RUN = "This was a dry run; --execute resets the offsets.\n"
 HEAD = "GROUP  TOPIC  PARTITION  NEW-OFFSET"
@@ -449,48 +441,12 @@ class TestReset:
         assert wrong.err.startswith("raylog groups reset-offsets: ")
 
 
-class StreamsMember:
-    """A member of a streams group that sends what a test asks for, to whichever broker coordinates the group."""
-
-    def __init__(self, cluster: RunningCluster, group: str, topology: Topology) -> None:
-        self._addresses = [address.rsplit(":", 1) for address in cluster.bootstrap_servers.split(",")]
-        self._group = group
-        self._topology = topology
-        self.epoch = 0
-
-    def beat(self, **more: Any) -> Any:
-        given: dict[str, Any] = {"group_id": self._group, "member_id": "worker", "member_epoch": self.epoch}
-        if self.epoch == 0:
-            given |= {"topology": self._topology, "rebalance_timeout_ms": 1000, "process_id": "process"}
-        deadline = time.monotonic() + HANG_SECONDS
-        response: Any = None
-        for host, port in itertools.cycle(self._addresses):
-            response = _ask((host, int(port)), StreamsGroupHeartbeatRequest(**{**given, **more}))
-            if response.error_code not in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
-                break
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        assert response.error_code == ErrorCode.NONE, response
-        self.epoch = response.member_epoch
-        return response
-
-
-def _ask(address: tuple[str, int], request: StreamsGroupHeartbeatRequest) -> StreamsGroupHeartbeatResponse:
-    frame = b"".join(encode_request(request, api_version=0, correlation_id=1, client_id="streams"))
-    with socket.create_connection(address, timeout=HANG_SECONDS) as connection, connection.makefile("rb") as answers:
-        connection.sendall(struct.pack(">i", len(frame)) + frame)
-        (size,) = struct.unpack(">i", answers.read(4))
-        body = answers.read(size)
-    _, position = decode_response_header(STREAMS_GROUP_HEARTBEAT, 0, body)
-    return codec.decode(StreamsGroupHeartbeatResponse, 0, body, position)
-
-
 @pytest.fixture
 def streams_group(cluster: RunningCluster, group: str, topic: str, records: None) -> StreamsMember:
     """A member with all tasks of a group whose topology has a changelog."""
     changelog = TopicInfo(name=f"{group}-changelog")
     stored = Subtopology(subtopology_id="0", source_topics=(topic,), state_changelog_topics=(changelog,))
-    member = StreamsMember(cluster, group, Topology(subtopologies=(stored,)))
+    member = StreamsMember(cluster.bootstrap_servers, group, Topology(subtopologies=(stored,)))
     deadline = time.monotonic() + HANG_SECONDS
     while member.beat(active_tasks=(), standby_tasks=(), warmup_tasks=()).status or member.epoch < 2:
         assert time.monotonic() < deadline

@@ -13,6 +13,7 @@ import pytest
 
 from raylog.client.admin import (
     acls,
+    all_groups,
     cluster,
     configs,
     groups,
@@ -40,6 +41,11 @@ from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.protocol.error_responses import error_response
 from raylog.protocol.fetch import FetchPartitionResponse, FetchResponse, FetchTopicResponse
+from raylog.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+)
 from raylog.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 from raylog.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -75,6 +81,8 @@ from raylog.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from raylog.protocol.messages.streams_group_describe import DescribedGroup as StreamsGroup
+from raylog.protocol.messages.streams_group_describe import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
 from raylog.protocol.records.isolation import READ_COMMITTED
 from raylog.protocol.registry import api_for
 from raylog.security import acl
@@ -677,6 +685,8 @@ OPERATIONS: dict[str, Callable[[], Steps[Any]]] = {
     "alter_partition_reassignments": lambda: partitions.alter_partition_reassignments({T0: [1], T1: None}),
     "list_partition_reassignments": partitions.list_partition_reassignments,
     "list_groups": groups.list_groups,
+    "describe_groups": lambda: all_groups.describe_groups(["g", "h"]),
+    "list_group_offsets": lambda: all_groups.list_group_offsets("g", "share"),
     "list_consumer_groups": groups.list_consumer_groups,
     "describe_consumer_groups": lambda: groups.describe_consumer_groups("g"),
     "delete_consumer_groups": lambda: groups.delete_consumer_groups(["g", "h"]),
@@ -829,3 +839,29 @@ def test_a_controller_that_is_too_old_is_named() -> None:
     bench = Bench(of_controllers=True)
     bench._version = lambda api_key: 0  # type: ignore[method-assign]
     assert "older than Kafka 3.7" in failed(lambda: bench.run(cluster.describe_cluster())).message
+
+
+def test_groups_are_described_by_whatever_type_they_are(bench: Bench) -> None:
+    """The first answer counts for a group that does not exist, and for one that may not be seen."""
+    bench.coordinators = dict.fromkeys(("c", "s", "none", "hidden"), 1)
+    missing = ErrorCode.GROUP_ID_NOT_FOUND
+
+    def answer(_: int, request: Any) -> Any:
+        if isinstance(request, ConsumerGroupDescribeRequest):
+            codes = {"c": ErrorCode.NONE, "hidden": ErrorCode.GROUP_AUTHORIZATION_FAILED}
+            found = [DescribedGroup(group_id=each, error_code=codes.get(each, missing)) for each in request.group_ids]
+            return ConsumerGroupDescribeResponse(groups=tuple(found))
+        if isinstance(request, StreamsGroupDescribeRequest):
+            streams = [
+                StreamsGroup(group_id=each, error_code=ErrorCode.NONE if each == "s" else missing)
+                for each in request.group_ids
+            ]
+            return StreamsGroupDescribeResponse(groups=tuple(streams))
+        return error_response(request, missing)
+
+    bench.answer = answer
+    with pytest.raises(AdminError) as raised:
+        bench.run(all_groups.describe_groups(["s", "none", "c", "hidden"]))
+    assert [(name, each.type) for name, each in raised.value.results.items()] == [("s", "streams"), ("c", "consumer")]
+    codes = {name: error.code for name, error in raised.value.errors.items()}
+    assert codes == {"none": missing, "hidden": ErrorCode.GROUP_AUTHORIZATION_FAILED}

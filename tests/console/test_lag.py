@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raylog.client.admin.all_groups import GroupOffset
 from raylog.client.admin.groups import GroupDescription, MemberDescription
-from raylog.client.group_offsets import OffsetAndMetadata
 from raylog.console.lag import WAYS, Lag, group_row, lags, new_offsets, total
 from raylog.core.errors import KafkaError
 from raylog.core.ids import TopicPartition
@@ -17,22 +17,21 @@ MEMBER = MemberDescription("m-1", None, "app", "10.0.0.1", (B, C), b"", b"")
 
 
 def test_committed_and_owned_partitions_have_a_lag() -> None:
-    committed = {A: OffsetAndMetadata(5), B: OffsetAndMetadata(9), TopicPartition("gone", 0): None}
-    found = lags(committed, {A: 12, B: 7, C: 3}, [MEMBER])
+    found = lags({A: GroupOffset(5, None), B: GroupOffset(9, None)}, {A: 12, B: 7, C: 3}, MEMBER.partitions)
     assert found == {A: Lag(5, 12), B: Lag(9, 7), C: Lag(None, 3)}
     assert [each.records for each in found.values()] == [7, 0, None]
     assert total(found) == 7
 
 
 def test_a_partition_without_a_known_end_has_no_lag() -> None:
-    found = lags({A: OffsetAndMetadata(5)}, {})
+    found = lags({A: GroupOffset(5, None)}, {})
     assert found[A].records is None
     assert total(found) == 0
 
 
 def test_the_row_of_a_group_names_the_owner_of_each_partition() -> None:
     group = GroupDescription("g", "Stable", "consumer", "range", (MEMBER,), None)
-    row = group_row(group, lags({A: OffsetAndMetadata(1)}, {A: 2, B: 3}, [MEMBER]))
+    row = group_row(group, lags({A: GroupOffset(1, None)}, {A: 2, B: 3}, MEMBER.partitions))
     assert row["lag"] == 1
     assert [(each["topic"], each["partition"], each["member"]) for each in row["partitions"]] == [
         ("a", 0, None),
@@ -40,6 +39,12 @@ def test_the_row_of_a_group_names_the_owner_of_each_partition() -> None:
         ("b", 0, "m-1"),
     ]
     assert row["members"][0]["partitions"] == 2
+
+
+def test_records_of_a_share_group_are_counted_by_the_broker_and_belong_to_no_member() -> None:
+    group = GroupDescription("g", "Stable", "share", "simple", (MEMBER,), None, "share")
+    row = group_row(group, lags({B: GroupOffset(2, 3)}, {B: 9}, MEMBER.partitions))
+    assert [(each["lag"], each["member"]) for each in row["partitions"]] == [(3, None), (None, None)]
 
 
 @pytest.mark.parametrize(

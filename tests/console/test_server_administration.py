@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
+from raylog.client.admin.admin_client import AdminClient
+from raylog.client.admin.configs import ConfigResource, ConfigResourceType
 from raylog.client.consumer.consumer import Consumer
 from raylog.client.producer.producer import Producer
+from raylog.client.share.share_consumer import ShareConsumer
 from raylog.core.ids import TopicPartition
 from raylog.mirror.formats import Heartbeat
 from raylog.mirror.progress import FlowId, Progress, encode_progress
+from raylog.protocol.messages.streams_group_heartbeat import Subtopology, Topology
 from tests.console.conftest import Served
+from tests.support.streams_group_member import StreamsMember
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +103,45 @@ class TestGroups:
             assert refused.status == 400
             assert browser.delete("/api/group", name="busy").json["error"]["code"] == "NON_EMPTY_GROUP"
         assert browser.delete("/api/group", name="busy").status == 200
+
+    def test_a_share_group_is_shown_with_what_is_not_done_and_begins_elsewhere(self, served: Served) -> None:
+        browser = served.browser()
+        browser.post("/api/topics", name="shared", partitions=1)
+        with Producer(bootstrap_servers=served.bootstrap_servers) as producer:
+            for _ in range(5):
+                producer.send("shared", value=b"x", partition=0)
+        with AdminClient(bootstrap_servers=served.bootstrap_servers) as admin:
+            group = ConfigResource(ConfigResourceType.GROUP, "crew")
+            admin.incremental_alter_configs({group: {"share.auto.offset.reset": "earliest"}})
+        with ShareConsumer(bootstrap_servers=served.bootstrap_servers, group_id="crew") as consumer:
+            consumer.subscribe(["shared"])
+            while not (records := consumer.poll(0.1)):
+                pass
+            assert len(records) == 5
+            [member] = browser.get("/api/group?name=crew").json["members"]
+            assert member["partitions"] == 1
+        found = browser.get("/api/groups?lags=true&filter=crew").json["items"]
+        assert [(each["type"], each["topics"]) for each in found] == [("share", ["shared"])]
+        assert browser.post("/api/group/offsets", name="crew", to="offset", at=2).status == 200
+        described = browser.get("/api/group?name=crew").json
+        assert (described["type"], described["state"], described["lag"]) == ("share", "Empty", 3)
+        assert described["partitions"] == [
+            {"topic": "shared", "partition": 0, "committed": 2, "end": 5, "lag": 3, "member": None}
+        ]
+        assert browser.delete("/api/group", name="crew").status == 200
+
+    def test_a_streams_group_is_shown_with_its_tasks(self, served: Served) -> None:
+        browser = served.browser()
+        browser.post("/api/topics", name="words", partitions=2)
+        topology = Topology(subtopologies=(Subtopology(subtopology_id="0", source_topics=("words",)),))
+        member = StreamsMember(served.bootstrap_servers, "counters", topology)
+        while member.beat(active_tasks=(), standby_tasks=(), warmup_tasks=()).status or member.epoch < 2:
+            time.sleep(0.1)
+        [listed] = browser.get("/api/groups?filter=counters").json["items"]
+        described = browser.get("/api/group?name=counters").json
+        assert listed["type"] == described["type"] == "streams"
+        assert described["members"][0]["tasks"] == {"active": 2, "standby": 0, "warmup": 0}
+        assert [(each["topic"], each["member"]) for each in described["partitions"]] == [("words", "worker")] * 2
 
     def test_the_lag_of_others_is_not_shown(self, served: Served, committed: str) -> None:
         alice = served.logged_in("alice")
