@@ -1,10 +1,11 @@
 """Killed or hanging coordinator actors cost groups and transactions a moment: brokers take over, and give back.
 
-A transactional producer writes to a topic, and a group with a single stock member reads and commits what was committed.
-The actors are killed, both at once or one, or stopped by a signal. No transaction may be lost or repeated, the member
-must keep its membership, and its commits must not go back.
+A transactional producer writes to a topic. A group with a single stock member reads and commits what was committed, and
+a member of a share group acknowledges it. The actors are killed, both at once or one, or stopped by a signal. No
+transaction may be lost or repeated, the member must keep its membership, and its commits must not go back. The share
+group gets every record, and none again that it has acknowledged; its coordinator knows of each.
 
-`-s` shows for each round how long the next commit of an offset and the next transaction took.
+`-s` shows for each round how long the next commit of an offset, the next acknowledgement and the next transaction took.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -32,7 +34,7 @@ from tests.support.forms import by_form
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
 
 KILLS = by_form(1, long=100)
-NAME, TOPIC, GROUP = "coordinated", "payments", "clerks"
+NAME, TOPIC, GROUP, SHARE_GROUP = "coordinated", "payments", "clerks", "porters"
 RECORDS, WAIT_SECONDS = 5, 60.0
 REQUEST_MS = 3000
 """How long clients wait for an answer of a coordinator before they ask who that is now: less than a session."""
@@ -44,6 +46,9 @@ CONFIG = {
     "broker.session.timeout.ms": 2000,
     "broker.heartbeat.interval.ms": 300,
     "group.initial.rebalance.delay.ms": 0,
+    "share.coordinator.state.topic.num.partitions": 2,
+    "group.share.delivery.count.limit": 10,
+    "group.share.record.lock.duration.ms": 15_000,
 }
 
 
@@ -138,6 +143,39 @@ class Clerk(Party):
         self.lost += 1
 
 
+class Porter(Party):
+    """Takes what was committed as a member of a share group, and acknowledges it."""
+
+    def __init__(self, servers: str) -> None:
+        super().__init__("porter", [])
+        self.acknowledged: set[int] = set()
+        self.again: list[int] = []
+        """Delivered after they were acknowledged."""
+        self.taken: set[int] = set()
+        self.last_offset = -1
+        """Of what was acknowledged."""
+        self._servers = servers
+
+    def act(self) -> None:
+        config = {"bootstrap.servers": self._servers, "group.id": SHARE_GROUP, "request.timeout.ms": REQUEST_MS}
+        with raylog.ShareConsumer(config, share_acknowledgement_mode="explicit") as consumer:
+            consumer.subscribe([TOPIC])
+            while self.goes_on:
+                with suppress(raylog.KafkaError):
+                    self._carry(consumer)
+
+    def _carry(self, consumer: raylog.ShareConsumer) -> None:
+        records = consumer.poll(0.1)
+        numbers = {int(record.value) for record in records}
+        self.taken |= numbers
+        self.again += numbers & self.acknowledged
+        for record in records:
+            consumer.acknowledge(record)
+        if set(consumer.commit_sync().values()) == {None}:
+            self.acknowledged |= numbers
+            self.last_offset = max([self.last_offset, *(record.offset for record in records)])
+
+
 @pytest.fixture
 def cluster() -> Iterator[raylog.Cluster]:
     """With the default: one coordinator of each role."""
@@ -177,24 +215,37 @@ def give_back(admin: raylog.AdminClient, gone: set[int]) -> bool:
 def test_groups_and_transactions_survive_the_loss_of_their_coordinators(cluster: raylog.Cluster) -> None:
     rng = random.Random(KILLS)
     create_topic(cluster.bootstrap_servers, TOPIC, partitions=1, replication_factor=3)
-    payer, clerk = Payer(cluster.bootstrap_servers), Clerk(cluster.bootstrap_servers)
+    servers = cluster.bootstrap_servers
+    payer, clerk, porter = Payer(servers), Clerk(servers), Porter(servers)
 
     def story() -> object:
-        for party in (payer, clerk):
+        for party in (payer, clerk, porter):
             party.look()
-        return (payer.paid, payer.aborted, len(clerk.read), clerk.commits, cluster_status(NAME).coordinators)
+        done = payer.paid, payer.aborted, len(clerk.read), clerk.commits, len(porter.acknowledged)
+        return *done, cluster_status(NAME).coordinators
 
-    def go_on() -> tuple[float, float]:
-        """Seconds until the next commit of an offset, and until the next transaction."""
-        start, commits, paid = time.monotonic(), clerk.commits, payer.paid
-        wait_until(lambda: clerk.commits > commits, story)
-        committed = time.monotonic() - start
-        wait_until(lambda: payer.paid > paid, story)
-        return committed, time.monotonic() - start
+    def go_on() -> tuple[float, ...]:
+        """Seconds until the next commit of an offset, the next acknowledgement and the next transaction."""
+        start = time.monotonic()
+        open_ = {"offset": clerk.commits, "acknowledgement": len(porter.acknowledged), "transaction": payer.paid}
+        seconds: dict[str, float] = {}
 
-    payer.start()
-    clerk.start()
-    with raylog.AdminClient({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
+        def all_went_on() -> bool:
+            now = {"offset": clerk.commits, "acknowledgement": len(porter.acknowledged), "transaction": payer.paid}
+            for what in open_.keys() - seconds.keys():
+                if now[what] > open_[what]:
+                    seconds[what] = time.monotonic() - start
+            return len(seconds) == len(open_)
+
+        wait_until(all_went_on, story)
+        return tuple(seconds[what] for what in open_)
+
+    with raylog.AdminClient({"bootstrap.servers": servers}) as admin:
+        group = raylog.ConfigResource(raylog.ConfigResourceType.GROUP, SHARE_GROUP)
+        reads_all = {"share.auto.offset.reset": "earliest", "share.isolation.level": "read_committed"}
+        admin.incremental_alter_configs({group: reads_all})
+        for party in (payer, clerk, porter):
+            party.start()
         go_on()
         wait_until(lambda: are_back(admin, set()), story)
         waits = []
@@ -218,13 +269,20 @@ def test_groups_and_transactions_survive_the_loss_of_their_coordinators(cluster:
             go_on()
             how = "stopped" if hangs else "killed"
             names = ", ".join(victim.role.value for victim in victims)
-            sys.stderr.write(f"{number + 1:4} {names} {how}: next commit and transaction after {waits[-1]} s\n")
+            times = ", ".join(f"{seconds:.2f}" for seconds in waits[-1])
+            sys.stderr.write(f"{number + 1:4} {names} {how}: next commit, acknowledgement, transaction: {times} s\n")
         payer.end()
-        wait_until(lambda: len(clerk.read) == payer.paid, story)
+        wait_until(lambda: len(clerk.read) == payer.paid and len(porter.acknowledged) >= payer.paid, story)
         clerk.end()
+        porter.end()
+        [started] = admin.list_share_group_offsets(SHARE_GROUP).values()
     assert clerk.read == list(range(payer.paid))
     assert (clerk.assignments, clerk.lost) == (1, 0)
-    for what, seconds in zip(("offset", "transaction"), zip(*waits, strict=True), strict=True):
+    assert porter.taken == porter.acknowledged == set(range(payer.paid))
+    assert porter.again == []
+    assert started is not None
+    assert started.start_offset > porter.last_offset
+    for what, seconds in zip(("offset", "acknowledgement", "transaction"), zip(*waits, strict=True), strict=True):
         ordered = sorted(seconds)
         sys.stderr.write(
             f"next {what} after {ordered[len(ordered) // 2]:.2f} s (median), {ordered[-1]:.2f} s (worst)\n"
