@@ -14,6 +14,7 @@ UPGRADE: Final = "upgrade"
 DOWNGRADE: Final = "downgrade"
 BIDIRECTIONAL: Final = "bidirectional"
 ASSIGNED_AT_ONCE_MAX: Final = 25
+REBALANCE_HEARTBEAT_MS_PER_MEMBER: Final = 4
 """Members of a group whose assignment takes less time than a heartbeat."""
 ASSIGNOR_NAMES: Final = ("uniform", "range")
 
@@ -111,6 +112,16 @@ GROUP_CONSUMER_ASSIGNMENT_INTERVAL_MS: ConfigKey[int] = ConfigKey(
     " one after a millisecond for each of its members, at most after this time. 0 computes it with each change.",
     at_least(0),
 )
+GROUP_CONSUMER_REBALANCE_HEARTBEAT_INTERVAL_MS: ConfigKey[int] = ConfigKey(
+    "group.consumer.rebalance.heartbeat.interval.ms",
+    ConfigType.INT,
+    500,
+    "How often members of consumer groups send heartbeats after a new assignment, in milliseconds, for as long as"
+    " group.consumer.heartbeat.interval.ms: a partition that one member has revoked waits for the next heartbeat of its"
+    f" new owner. In large groups {REBALANCE_HEARTBEAT_MS_PER_MEMBER} ms for each member, if that is longer. 0, or"
+    " more than the usual interval: no sooner than usual, as in Kafka.",
+    at_least(0),
+)
 GROUP_CONSUMER_MIGRATION_POLICY: ConfigKey[str] = ConfigKey(
     "group.consumer.migration.policy",
     ConfigType.STRING,
@@ -142,6 +153,8 @@ class ConsumerGroupSettings:
     """Longest time between two computations of the assignment of a large group."""
     assigned_at_once_max: int = ASSIGNED_AT_ONCE_MAX
     """A group with more members is a large one."""
+    rebalance_heartbeat_interval_ms: int = 0
+    """After a new assignment; 0: as always."""
 
     @property
     def upgrades(self) -> bool:
@@ -161,5 +174,6 @@ def consumer_group_settings(configs: Configs) -> ConsumerGroupSettings:
         assignors=configs[GROUP_CONSUMER_ASSIGNORS],
         regex_refresh_interval_ms=configs[GROUP_CONSUMER_REGEX_REFRESH_INTERVAL_MS],
         assignment_interval_ms=configs[GROUP_CONSUMER_ASSIGNMENT_INTERVAL_MS],
+        rebalance_heartbeat_interval_ms=configs[GROUP_CONSUMER_REBALANCE_HEARTBEAT_INTERVAL_MS],
         migration=configs[GROUP_CONSUMER_MIGRATION_POLICY],
     )

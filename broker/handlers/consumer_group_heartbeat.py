@@ -35,7 +35,7 @@ def handle(
     return ConsumerGroupHeartbeatResponse(
         member_id=answer.member_id,
         member_epoch=answer.member_epoch,
-        heartbeat_interval_ms=broker.consumer_group_settings(request.group_id).heartbeat_interval_ms,
+        heartbeat_interval_ms=answer.heartbeat_interval_ms,
         assignment=None if answer.assignment is None else _assignment(answer.assignment),
     )
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
 
-from raylog.config.consumer_groups import ConsumerGroupSettings
+from raylog.config.consumer_groups import REBALANCE_HEARTBEAT_MS_PER_MEMBER, ConsumerGroupSettings
 from raylog.core import regular_expressions
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
@@ -136,11 +136,12 @@ class ConsumerGroups:
         if matches:
             seen.regex_version, seen.regex_ms = self._topics_version, now.monotonic_ms
         self._seen[request.group_id] = seen
-        self.sessions.set(
-            (request.group_id, outcome.response.member_id),
-            now.monotonic_ms + self.settings(request.group_id).session_timeout_ms,
-        )
-        return outcome.response
+        settings = self.settings(request.group_id)
+        session_end_ms = now.monotonic_ms + settings.session_timeout_ms
+        self.sessions.set((request.group_id, outcome.response.member_id), session_end_ms)
+        since_ms = None if seen.assigned_ms is None else now.monotonic_ms - seen.assigned_ms
+        interval_ms = heartbeat_interval_ms(settings, len(self.groups[request.group_id].members), since_ms)
+        return replace(outcome.response, heartbeat_interval_ms=interval_ms)
 
     def check_commit(self, group_id: str, member_epoch: int, member_id: str, *, in_transaction: bool = False) -> None:
         """Check that the offsets may be committed. Raises KafkaError: UNKNOWN_MEMBER_ID or STALE_MEMBER_EPOCH."""
@@ -513,3 +514,11 @@ def _check_member_epoch(member: Member, request: Heartbeat) -> None:
             f"The member epoch {request.member_epoch} is not the one of the coordinator, {member.member_epoch}."
             " The member must abandon all its partitions and rejoin.",
         )
+
+
+def heartbeat_interval_ms(settings: ConsumerGroupSettings, members: int, since_assignment_ms: int | None) -> int:
+    """For a group with so many members, whose assignment is so old; None if nobody knows."""
+    usual, soon = settings.heartbeat_interval_ms, settings.rebalance_heartbeat_interval_ms
+    if not soon or since_assignment_ms is None or since_assignment_ms >= usual:
+        return usual
+    return min(usual, max(soon, members * REBALANCE_HEARTBEAT_MS_PER_MEMBER))

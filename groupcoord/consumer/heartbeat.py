@@ -48,6 +48,8 @@ class Answer:
     member_id: str
     member_epoch: int
     assignment: Partitions | None = None
+    heartbeat_interval_ms: int = 0
+    """Until the next heartbeat; 0 for a member that leaves."""
 
 
 def check(request: Heartbeat, settings: ConsumerGroupSettings) -> None:

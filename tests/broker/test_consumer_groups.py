@@ -117,7 +117,7 @@ def delete(broker: DirectBroker) -> ErrorCode:
 @pytest.mark.parametrize("version", [0, 1])
 def test_a_member_gets_its_assignment_and_the_interval_of_its_heartbeats(broker: DirectBroker, version: int) -> None:
     answer = heartbeat(broker, "m" if version else "", version=version)
-    assert (answer.error_code, answer.member_epoch, answer.heartbeat_interval_ms) == (ErrorCode.NONE, 1, 5000)
+    assert (answer.error_code, answer.member_epoch, answer.heartbeat_interval_ms) == (ErrorCode.NONE, 1, 500)
     assert bool(answer.member_id)
     (topic,) = answer.assignment.topic_partitions
     assert (topic.topic_id, topic.partitions) == (broker.broker.image.topics["t"].topic_id, (0, 1))

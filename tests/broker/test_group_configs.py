@@ -184,8 +184,13 @@ def test_it_holds_from_the_next_heartbeat_on(broker: DirectBroker) -> None:
     broker.call(FindCoordinatorRequest(coordinator_keys=("g",)))
     broker.settle()
     broker.create_topic("t")
-    assert heartbeat(0).heartbeat_interval_ms == 5000
+    assert heartbeat(0).heartbeat_interval_ms == 500  # after a new assignment
+    broker.pass_time(4_999)
+    assert heartbeat(1).heartbeat_interval_ms == 500
+    broker.pass_time(1)
+    assert heartbeat(1).heartbeat_interval_ms == 5000
     alter(broker, session="50000", heartbeat="7000")
+    broker.pass_time(2_000)
     assert heartbeat(1).heartbeat_interval_ms == 7000
     broker.pass_time(49_000)
     assert members() == 1

@@ -14,6 +14,7 @@ import pytest
 
 from raylog.cli.arguments import refuse_passwords
 from raylog.config import table
+from raylog.config.admin import ADMIN_CONFIG
 from raylog.config.client import CLIENT_CONFIG
 from raylog.config.client_metrics import CLIENT_METRICS_CONFIG
 from raylog.config.consumer import CONSUMER_CONFIG
@@ -36,6 +37,7 @@ OF_OTHERS = ("topic", "client", "client_network", "producer", "consumer", "share
 ROOT = Path(__file__).resolve().parent.parent.parent
 SUBJECTS = sorted(path.stem for path in (ROOT / "config").glob("*.py") if path.stem not in ("__init__", "table"))
 SCHEMAS = (
+    ADMIN_CONFIG,
     BROKER_CONFIG,
     TOPIC_CONFIG,
     GROUP_CONFIG,

@@ -10,7 +10,7 @@ import pytest
 
 from raylog.config.consumer_groups import ASSIGNED_AT_ONCE_MAX
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.groupcoord.consumer.groups import REGEX_REFRESH_MS_MIN, RETRY_MS
+from raylog.groupcoord.consumer.groups import REGEX_REFRESH_MS_MIN, RETRY_MS, heartbeat_interval_ms
 from raylog.groupcoord.consumer.records import (
     NO_PARTITIONS,
     GroupEpochBumped,
@@ -21,7 +21,7 @@ from raylog.groupcoord.consumer.records import (
     Partitions,
     TargetDecided,
 )
-from tests.groupcoord.consumer_coordinator import REBALANCE_MS, SESSION_MS, Client, ConsumerCoordinator
+from tests.groupcoord.consumer_coordinator import HEARTBEAT_MS, REBALANCE_MS, SESSION_MS, Client, ConsumerCoordinator
 
 A = UUID(int=1)
 
@@ -437,3 +437,26 @@ def test_a_new_coordinator_gives_a_large_group_an_assignment_at_once() -> None:
     coordinator.restart()
     coordinator.heartbeat("m0", coordinator.group.members["m0"].member_epoch)
     assert coordinator.group.target["n2"]
+
+
+def test_members_come_again_soon_after_a_new_assignment_so_that_no_partition_waits_for_its_new_owner() -> None:
+    coordinator = ConsumerCoordinator(a=4)
+    coordinator.settings = replace(coordinator.settings, rebalance_heartbeat_interval_ms=500)
+    assert coordinator.join("m", "a").heartbeat_interval_ms == 500
+    coordinator.pass_time(HEARTBEAT_MS - 1)
+    assert coordinator.heartbeat("m", 1).heartbeat_interval_ms == 500
+    coordinator.pass_time(1)
+    assert coordinator.heartbeat("m", 1).heartbeat_interval_ms == HEARTBEAT_MS
+    assert coordinator.join("n", "a").heartbeat_interval_ms == 500
+    coordinator.restart()  # another coordinator does not know when it was
+    assert coordinator.heartbeat("n", 2).heartbeat_interval_ms == HEARTBEAT_MS
+
+
+@pytest.mark.parametrize(
+    ("configured", "members", "interval"),
+    [(500, 1, 500), (500, 125, 500), (500, 1000, 4000), (500, 100_000, 5000), (9000, 1, 5000), (0, 1, 5000)],
+)
+def test_large_groups_come_again_later_and_none_later_than_usual(configured: int, members: int, interval: int) -> None:
+    settings = replace(ConsumerCoordinator().settings, rebalance_heartbeat_interval_ms=configured)
+    assert heartbeat_interval_ms(settings, members, 0) == interval
+    assert heartbeat_interval_ms(settings, members, None) == HEARTBEAT_MS
