@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,7 +34,7 @@ Measure on yours with
 
 ```
 script/bench                      # an hour; --only spark is one part of it
-script/bench --page               # write this page from the newest results of each part
+script/bench --page               # write this page: of each part the newest results that are there
 ```
 
 ## Method
@@ -48,16 +49,24 @@ to the time of the one made from it in the target topic, and contain the trigger
 
 
 def write_page() -> None:
-    """Raises LookupError if there are no results."""
+    """Parts without results here keep what the page says of them. Raises LookupError if there are no results."""
     newest: dict[str, dict[str, Any]] = {}
     for path in sorted(RESULTS.glob("*.json")):
         found = json.loads(path.read_text())
         newest[found["arguments"]["only"] or ALL] = {**found, "measured": path.stem[:10]}
     if not newest:
         raise LookupError(f"{RESULTS} has no results: run script/bench first")
-    sections = [_section(title, newest[part]) for part, title in TITLES.items() if part in newest]
-    PAGE.write_text("\n".join([BEGINNING, *sections]))
+    known = _sections(PAGE.read_text()) if PAGE.exists() else {}
+    made = {title: _section(title, newest[part]) for part, title in TITLES.items() if part in newest}
+    shown = {**known, **made}
+    PAGE.write_text("\n".join([BEGINNING, *(shown[title] for title in TITLES.values() if title in shown)]))
     print(f"written: {PAGE}")
+
+
+def _sections(page: str) -> dict[str, str]:
+    """Those of the page by title."""
+    parts = re.split(r"^## (.+)\n", page, flags=re.MULTILINE)
+    return {title: f"## {title}\n{text.rstrip()}\n" for title, text in zip(parts[1::2], parts[2::2], strict=True)}
 
 
 def _section(title: str, found: dict[str, Any]) -> str:

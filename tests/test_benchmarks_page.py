@@ -28,3 +28,10 @@ def test_the_newest_results_of_each_part_are_shown(tmp_path: Path, monkeypatch: 
     assert "2026-02-01: 3 runs on" in text
     assert "| reads | 1,234 | 0.012 | 1,234 | M/s |" in text
     assert "Python 3." in text
+    for path in Path("bench-results").glob("*.json"):
+        path.unlink()
+    figures.write([figure("reads", "M/s", [7.0])], {"only": "clients", "runs": 3})
+    page.write_page()
+    again = Path("docs/benchmarks.md").read_text()
+    assert "| reads | 7.00 | 7.00 | 7.00 | M/s |" in again
+    assert again.partition("\n## Spark")[2] == text.partition("\n## Spark")[2], "its results are not here any more"
