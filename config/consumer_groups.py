@@ -14,8 +14,9 @@ UPGRADE: Final = "upgrade"
 DOWNGRADE: Final = "downgrade"
 BIDIRECTIONAL: Final = "bidirectional"
 ASSIGNED_AT_ONCE_MAX: Final = 25
-REBALANCE_HEARTBEAT_MS_PER_MEMBER: Final = 4
 """Members of a group whose assignment takes less time than a heartbeat."""
+REBALANCE_HEARTBEAT_MS_PER_MEMBER: Final = 4
+"""At most so often, whatever the size of the group: 250 heartbeats in a second."""
 ASSIGNOR_NAMES: Final = ("uniform", "range")
 
 

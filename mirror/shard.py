@@ -176,7 +176,7 @@ class Shard:
             if (known := self._progress.get(tp)) is not None:
                 copy.committed = copy.acknowledged = copy.sent = known.next_offset
                 copy.topic_id, copy.last_copied, copy.stopped = known.topic_id, known.last_copied, True
-                if known.last_copied is not None:
+                if known.last_copied is not None and topic_ids.get(tp.topic, known.topic_id) == known.topic_id:
                     self._found.append(Copied(tp, *known.last_copied, count=1))
         for tp, copy in self.partitions.items():
             copy.blocked = blocked.get(tp)

@@ -534,3 +534,10 @@ def test_the_last_copied_record_of_a_source_that_was_truncated_is_forgotten() ->
     it.positioned(TPS[0], 2)
     assert end(it, {}, 1_000)
     assert it.progress() == {TPS[0]: Progress(2)}
+
+
+def test_the_last_copied_record_of_a_topic_that_was_created_again_is_not_told() -> None:
+    it = shard()
+    it.progress_read({TPS[0]: Progress(5, UUID(int=1), (4, 40)), TPS[1]: Progress(5, UUID(int=2), (4, 40))})
+    it.assign(TARGETS, {}, {"t": UUID(int=2)})
+    assert it.take_found() == [Copied(TPS[1], 4, 40, 1)]
