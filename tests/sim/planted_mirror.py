@@ -94,9 +94,9 @@ FAULTS = {
             "What auto.offset.reset led to is committed with the first records only.",
             _start_not_committed,
             4,
-            _OTHER,
+            "records are not copied",
         ),
-        Planted("not-fenced", "Each worker has a transactional id of its own.", _not_fenced, 1, _OTHER),
+        Planted("not-fenced", "Each worker has a transactional id of its own.", _not_fenced, 8, _OTHER),
         Planted("aborted-copied", "Exactly-once flows read what is not committed.", _aborted_copied, 1, _OTHER),
         Planted(
             "translated-by-difference",
