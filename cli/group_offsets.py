@@ -7,8 +7,7 @@ from collections.abc import Mapping
 
 from raylog.cli.arguments import topic_and_partitions
 from raylog.client.admin.admin_client import AdminClient
-from raylog.client.admin.all_groups import GroupOffset
-from raylog.client.admin.groups import CLASSIC, GroupDescription
+from raylog.client.admin.groups import GroupDescription
 from raylog.client.errors import AdminError
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import TopicPartition
@@ -36,13 +35,6 @@ def group_named(client: AdminClient, name: str) -> GroupDescription | None:
         if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
             raise
     return None
-
-
-def current_offsets(
-    client: AdminClient, group: GroupDescription | None, name: str
-) -> dict[TopicPartition, GroupOffset]:
-    """Of the partitions in which the group stands somewhere. Without members and offsets a group does not exist."""
-    return client.list_group_offsets(name, CLASSIC if group is None else group.type)
 
 
 def offsets_at(client: AdminClient, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:

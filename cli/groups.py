@@ -38,7 +38,7 @@ from raylog.cli.arguments import (
     partitions_of,
 )
 from raylog.cli.columns import columns
-from raylog.cli.group_offsets import add_topics, current_offsets, group_named, offsets_at
+from raylog.cli.group_offsets import add_topics, group_named, offsets_at
 from raylog.cli.output import add_json, progress, show
 from raylog.cli.reset_offsets import add_reset_to
 from raylog.client.admin.admin_client import AdminClient
@@ -140,7 +140,7 @@ def _description(client: AdminClient, name: str) -> dict[str, Any]:
     if group is None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {name!r} does not exist")
     owners = {tp: member.member_id for member in group.members for tp in member.partitions}
-    current = current_offsets(client, group, name)
+    current = client.list_group_offsets(name, group.type)
     shown = owners.keys() | current.keys()
     if group.type == SHARE:
         owners = {}

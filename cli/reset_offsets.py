@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 
 from raylog.cli.arguments import Subparsers, open_client, partitions_of, timestamp_ms, whole_number
 from raylog.cli.columns import columns
-from raylog.cli.group_offsets import add_topics, current_offsets, group_named, offsets_at
+from raylog.cli.group_offsets import add_topics, group_named, offsets_at
 from raylog.cli.output import add_json, show
 from raylog.client.admin.admin_client import AdminClient
 from raylog.client.admin.all_groups import GroupOffset
-from raylog.client.admin.groups import DEAD, SHARE
+from raylog.client.admin.groups import CLASSIC, DEAD, SHARE
 from raylog.client.admin.partitions import OffsetSpec
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_OFFSET, TopicPartition
@@ -68,7 +68,8 @@ def _reset(options: argparse.Namespace) -> None:
                 f"group {options.group!r} is {group.state}: offsets can be reset only while a group has no members"
             )
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, message)
-        wanted = _wanted(client, options, current_offsets(client, group, options.group))
+        group_type = CLASSIC if group is None else group.type
+        wanted = _wanted(client, options, client.list_group_offsets(options.group, group_type))
         _check_existence(client, wanted)
         first = offsets_at(client, dict.fromkeys(wanted, OffsetSpec.EARLIEST))
         end = offsets_at(client, dict.fromkeys(wanted, OffsetSpec.LATEST))

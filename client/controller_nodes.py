@@ -1,4 +1,4 @@
-"""Controllers in place of brokers, for a client that is told where they are (bootstrap.controllers, KIP-919). Pure.
+"""How an admin client works with controllers and not with brokers (bootstrap.controllers, KIP-919). Pure.
 
 They serve no Metadata. DescribeCluster of Kafka 3.7 and later says where they are and which one is active; that one
 serves what a client may ask of controllers. Topics have no leaders there, and groups no coordinators.

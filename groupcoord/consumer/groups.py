@@ -517,7 +517,10 @@ def _check_member_epoch(member: Member, request: Heartbeat) -> None:
 
 
 def heartbeat_interval_ms(settings: ConsumerGroupSettings, members: int, since_assignment_ms: int | None) -> int:
-    """For a group with so many members, whose assignment is so old; None if nobody knows."""
+    """When a member is to send its next heartbeat, in milliseconds.
+
+    `since_assignment_ms` is the age of the group's assignment, None if this coordinator has not computed it.
+    """
     usual, soon = settings.heartbeat_interval_ms, settings.rebalance_heartbeat_interval_ms
     if not soon or since_assignment_ms is None or since_assignment_ms >= usual:
         return usual

@@ -447,10 +447,7 @@ def streams_group(cluster: RunningCluster, group: str, topic: str, records: None
     changelog = TopicInfo(name=f"{group}-changelog")
     stored = Subtopology(subtopology_id="0", source_topics=(topic,), state_changelog_topics=(changelog,))
     member = StreamsMember(cluster.bootstrap_servers, group, Topology(subtopologies=(stored,)))
-    deadline = time.monotonic() + HANG_SECONDS
-    while member.beat(active_tasks=(), standby_tasks=(), warmup_tasks=()).status or member.epoch < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    member.settle()
     return member
 
 

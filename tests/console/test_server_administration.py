@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -135,8 +134,7 @@ class TestGroups:
         browser.post("/api/topics", name="words", partitions=2)
         topology = Topology(subtopologies=(Subtopology(subtopology_id="0", source_topics=("words",)),))
         member = StreamsMember(served.bootstrap_servers, "counters", topology)
-        while member.beat(active_tasks=(), standby_tasks=(), warmup_tasks=()).status or member.epoch < 2:
-            time.sleep(0.1)
+        member.settle()
         [listed] = browser.get("/api/groups?filter=counters").json["items"]
         described = browser.get("/api/group?name=counters").json
         assert listed["type"] == described["type"] == "streams"

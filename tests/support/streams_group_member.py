@@ -45,6 +45,13 @@ class StreamsMember:
         self.epoch = response.member_epoch
         return response
 
+    def settle(self) -> None:
+        """Until it has all tasks."""
+        deadline = time.monotonic() + HANG_SECONDS
+        while self.beat(active_tasks=(), standby_tasks=(), warmup_tasks=()).status or self.epoch < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
 
 def _ask(address: tuple[str, int], request: StreamsGroupHeartbeatRequest) -> StreamsGroupHeartbeatResponse:
     frame = b"".join(encode_request(request, api_version=0, correlation_id=1, client_id="streams"))
