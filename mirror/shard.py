@@ -258,12 +258,14 @@ class Shard:
         copy.stopped = copy.attempts > 0
         return not copy.stopped
 
-    def passed(self, tp: TopicPartition, next_offset: int, source_end: int | None, now: Now) -> None:
+    def passed(self, tp: TopicPartition, next_offset: int, now: Now) -> None:
         """Everything before this offset was sent, or is not to be copied."""
-        copy = self.partitions[tp]
-        copy.sent = next_offset
-        copy.source_end = source_end
+        self.partitions[tp].sent = next_offset
         self._wants_commit(now)
+
+    def source_ends(self, tp: TopicPartition, end: int) -> None:
+        """The end of the partition, by the last response of the source, also of one without records."""
+        self.partitions[tp].source_end = end
 
     def stopped_at(self, tp: TopicPartition, error: KafkaError, now: Now) -> None:
         """The records from the last one that was sent on could not be taken. They are tried again after a pause."""

@@ -132,6 +132,8 @@ class ShardWorker:
         for tp in shard.partitions:
             if (position := self._consumer.known_position(tp)) is not None:
                 shard.positioned(tp, position)
+                if (lag := self._consumer.lag(tp)) is not None:
+                    shard.source_ends(tp, position + lag)
         moment = now()
         for tp, offset in shard.take_seeks(moment).items():
             self._consumer.seek(tp, offset)
@@ -193,9 +195,7 @@ class ShardWorker:
             log.warning("records not sent", extra={"tp": str(tp), "reason": str(error)})
             shard.stopped_at(tp, error, now())
         else:
-            lag = self._consumer.lag(tp)
-            end = None if lag is None else fetched.next_offset + lag
-            shard.passed(tp, fetched.next_offset, end, now())
+            shard.passed(tp, fetched.next_offset, now())
 
     async def _wanted(self, fetched: FetchedBatches) -> Callable[[int], bool]:
         """Which producers' batches are to be copied. Raises KafkaError."""

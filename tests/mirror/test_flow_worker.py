@@ -76,6 +76,17 @@ def test_a_worker_that_takes_over_copies_each_record_once_also_if_the_former_one
     assert seen(west, f"A.{topic}") == seen(east, topic)
 
 
+def test_a_worker_that_takes_over_knows_the_lag_also_if_there_is_nothing_to_copy(east: Target, west: Target) -> None:
+    topic = east.new_topic()
+    create(west, f"A.{topic}")
+    produce(east, topic, [b"1", b"2"])
+    flow = flow_between(east, west, topics=topic)
+    with running(flow, has_control=False) as former:
+        former.wait_for_end(topic, ends(east, topic))
+    with running(flow, has_control=False) as latter:
+        latter.wait(lambda status: [each.lag for each in status.partitions] == [0])
+
+
 @MODES
 def test_what_the_target_does_not_take_is_reported_and_copied_once_it_can_be(
     east: Target, west: Target, mode: str

@@ -59,7 +59,8 @@ def send(to: Shard, tp: TopicPartition, *offsets: int, ms: int = 0) -> None:
     for offset in offsets:
         if not to.sent(tp, batch(offset), at(ms)):
             return
-    to.passed(tp, offsets[-1] + 1, 100, at(ms))
+    to.passed(tp, offsets[-1] + 1, at(ms))
+    to.source_ends(tp, 100)
 
 
 def end(of: Shard, errors: dict[TopicPartition, Iterable[KafkaError | None]], ms: int = 0) -> bool:
@@ -428,7 +429,7 @@ class World:
             self.sent.setdefault(tp, []).append(each.first_offset)
             if not self.shard.sent(tp, each, at(self.ms)):
                 return
-        self.shard.passed(tp, self.position[tp], None, at(self.ms))
+        self.shard.passed(tp, self.position[tp], at(self.ms))
 
     def commit(self, failed_at: int, fails: bool) -> None:
         errors: dict[TopicPartition, list[KafkaError | None]] = {}

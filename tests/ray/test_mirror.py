@@ -66,9 +66,13 @@ def test_each_record_is_copied_once_while_actors_are_killed_added_and_removed(cl
             admin.alter_consumer_group_offsets("readers", {("orders", number): end for number, end in wanted})
             until(lambda: sum(copied_offsets(admin)) >= KILLS * RECORDS, lambda: str(mirror.status()))
         assert "A->B  orders" in table(mirror.status())
-        shown = [urlopen(f"http://{actor.metrics}/metrics").read().decode() for actor in mirror.status()]
-        assert all('raylog_mirror_shards{source="A",target="B"' in each for each in shown)
-        assert any('raylog_mirror_lag{source="A",target="B",topic="A.orders"' in each for each in shown)
+
+        def shown() -> list[str]:
+            return [urlopen(f"http://{actor.metrics}/metrics").read().decode() for actor in mirror.status()]
+
+        assert all('raylog_mirror_shards{source="A",target="B"' in each for each in shown())
+        lag = 'raylog_mirror_lag{source="A",target="B",topic="A.orders"'
+        until(lambda: any(lag in each for each in shown()), shown)  # an actor that has just begun knows it soon
         with pytest.raises(raylog.ConfigError, match="actors=0"):
             mirror.scale(0)
     for partition in range(PARTITIONS):
