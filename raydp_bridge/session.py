@@ -2,8 +2,7 @@
 
 They are the same for Spark 3.5 with RayDP 1.6 and for Spark 4.2 with RayDP 1.7. The settings and their reasons:
 
-- Java 17 encapsulates packages that Spark and Ray's object store access. They must be opened in three JVMs: the
-  driver, the executors and RayDP's app master. Otherwise Spark -> Ray waits forever for an object.
+- `JAVA_OPTIONS` are for three JVMs: the driver, the executors and RayDP's app master.
 - RayDP starts its app master as `java`: Java 17 must be first on PATH, not only in JAVA_HOME.
 - Executors inherit the environment of the raylet, so PYSPARK_PYTHON must be set before Ray starts.
 - RayDP calls `ray.init` inside Spark's Python workers; with log_to_driver their output would be copied in a loop.
@@ -24,28 +23,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from raylog.actors import local_ray
-from raylog.raydp_bridge.java import use_java
+from raylog.raydp_bridge import class_archive
+from raylog.raydp_bridge.java import JAVA_OPTIONS, use_java
 
-_OPENED_PACKAGES = (
-    "java.lang",
-    "java.lang.invoke",
-    "java.lang.reflect",
-    "java.io",
-    "java.net",
-    "java.nio",
-    "java.math",
-    "java.text",
-    "java.util",
-    "java.util.concurrent",
-    "java.util.concurrent.atomic",
-    "sun.nio.ch",
-    "sun.nio.cs",
-    "sun.security.action",
-    "sun.util.calendar",
-)
-JAVA_OPTIONS = " ".join(
-    ["-XX:+IgnoreUnrecognizedVMOptions", *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED_PACKAGES)]
-)
 PYTHON_DAEMON = "raylog.raydp_bridge.python_daemon"
 _STARTS_QUICKLY = "-XX:TieredStopAtLevel=1"
 """The driver and the app master plan and coordinate: compiling quickly shortens the start of a session by 40 %."""
@@ -84,7 +64,8 @@ def spark_session(
 
     It uses the Ray to which this process is connected (which should have been started after `prepare_environment`, or
     at least with Java 17 on its PATH) or that of RAY_ADDRESS; otherwise it starts a local Ray and shuts it down at the
-    end. A process can have one session at a time. The start takes 10-45 s, the first query another 5-30 s.
+    end. A process can have one session at a time. The start takes 7-45 s (see `class_archive`), the first query another
+    5-30 s.
     Raises ConfigError if there is no Java for this Spark (see `java`).
     """
     prepare_environment()
@@ -94,6 +75,8 @@ def spark_session(
 
         settings = spark_configs(configs)
         settings["spark.driver.extraJavaOptions"] += f" -Dray.logging.dir={_ray_logs()}"
+        for key in ("spark.driver.extraJavaOptions", "spark.ray.raydp_app_master.extraJavaOptions"):
+            settings[key] = f"{settings[key]} {class_archive.java_option()}".strip()
         session: SparkSession = raydp.init_spark(
             app_name,
             num_executors=num_executors,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from raylog.raydp_bridge.session import JAVA_OPTIONS, spark_configs
+from raylog.raydp_bridge.java import JAVA_OPTIONS
+from raylog.raydp_bridge.session import spark_configs
 
 THREE_JVMS = (
     "spark.driver.extraJavaOptions",
