@@ -1,13 +1,15 @@
 """(shell) Whether rebalances delay producers, and producers heartbeats: with coordinators of their own, and without.
 
 A producer's latency while nothing else happens, and while members join and leave a large group all the time; heartbeats
-of a calm group without other load, and while producers write at a rate. The load comes from other processes, and takes
-about half of the CPU time of a machine with two cores.
+of a calm group without other load, and while producers write at a rate. The load comes from other processes, which run
+on one core of a machine with two: they take half of its CPU time and no more, and what is measured has the other core.
+A coordinator of its own runs beside the load, as it would on another machine.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import sys
 import time
@@ -15,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Final
 
 from confluent_kafka import Consumer, Producer
@@ -24,6 +27,7 @@ from confluent_kafka.cimpl import NewTopic
 import raylog
 from benchmarks.figures import Figure, figure, percentile, progress
 from benchmarks.group_members import Connection, ConsumerMember, until_shared
+from raylog.actors.cluster import cluster_status
 from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
 
 MEMBERS: Final = 500
@@ -60,6 +64,8 @@ def measure() -> list[Figure]:
             for created in admin.create_topics([NewTopic(*each, 1) for each in topics.items()]).values():
                 created.result()
             address = _coordinator(servers, own=coordinators > 0)
+            for coordinator in cluster_status(cluster.name).coordinators:
+                _use_last_core(coordinator.pid)
             calm = _produced(servers)
             with _other_process(_storm, address):
                 stormy = _produced(servers)
@@ -104,7 +110,7 @@ def _coordinator(servers: str, *, own: bool) -> str:
 
 @contextmanager
 def _other_process(load: Callable[[str], None], address: str) -> Iterator[None]:
-    process: BaseProcess = get_context("spawn").Process(target=load, args=(address,), daemon=True)
+    process: BaseProcess = get_context("spawn").Process(target=_on_last_core, args=(load, address), daemon=True)
     process.start()
     time.sleep(2 * WARM_SECONDS)  # it has imported what it needs, and has begun
     try:
@@ -112,6 +118,16 @@ def _other_process(load: Callable[[str], None], address: str) -> Iterator[None]:
     finally:
         process.kill()
         process.join()
+
+
+def _on_last_core(load: Callable[[str], None], address: str) -> None:
+    _use_last_core(os.getpid())
+    load(address)
+
+
+def _use_last_core(pid: int) -> None:
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        os.sched_setaffinity(int(thread.name), {max(os.sched_getaffinity(0))})
 
 
 def _produced(servers: str) -> list[float]:
