@@ -19,10 +19,10 @@ from raylog.core.clock import Now
 from raylog.core.ids import LeaderEpoch, Offset, TopicPartition
 from raylog.core.outcome import Outcome
 from raylog.groupcoord import records
-from raylog.groupcoord.consumer.topics import ImageTopics
 from raylog.groupcoord.records import OffsetCommitted
 from raylog.groupcoord.shard import GroupCounts, GroupShard
 from raylog.groupcoord.shards import OFFSETS_TOPIC
+from raylog.groupcoord.topics import ImageTopics
 from raylog.logstore.cleaner import CleanerBuffers, clean
 from raylog.logstore.disk import RealDisk
 from raylog.logstore.log import Log

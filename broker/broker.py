@@ -57,9 +57,9 @@ from raylog.core.coordinator_partition import coordinator_partition
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, TopicPartition
 from raylog.groupcoord.consumer.records import Partitions
-from raylog.groupcoord.consumer.topics import ImageTopics
 from raylog.groupcoord.shards import OFFSETS_TOPIC, GroupShards
 from raylog.groupcoord.share.groups import OnInitialized
+from raylog.groupcoord.topics import ImageTopics
 from raylog.logstore.disk import Disk
 from raylog.logstore.log_dir import Jobs, run_in_order
 from raylog.metadata.effective_configs import ALL_BROKERS, dynamic_texts, effective_configs

@@ -23,7 +23,6 @@ from raylog.groupcoord.consumer.group import ConsumerGroup
 from raylog.groupcoord.consumer.groups import ConsumerGroups, MayDescribe
 from raylog.groupcoord.consumer.heartbeat import JOINING, Answer, Heartbeat
 from raylog.groupcoord.consumer.records import ConsumerRecord
-from raylog.groupcoord.consumer.topics import Topics
 from raylog.groupcoord.expiration import expired, expired_of_managed_group
 from raylog.groupcoord.offsets import GroupOffsets
 from raylog.groupcoord.records import (
@@ -41,6 +40,7 @@ from raylog.groupcoord.streams.groups import StreamsGroups
 from raylog.groupcoord.streams.heartbeat import JOINING as STREAMS_JOINING
 from raylog.groupcoord.streams.heartbeat import StreamsAnswer, StreamsHeartbeat
 from raylog.groupcoord.streams.records import StreamsRecord
+from raylog.groupcoord.topics import Topics
 from raylog.protocol.records.batch import BatchHeader
 from raylog.protocol.records.markers import marker_of
 from raylog.protocol.records.reader import Record

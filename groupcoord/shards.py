@@ -17,7 +17,6 @@ from raylog.coordination.shards import Coordinated, Coordinates, CoordinatorShar
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import ProducerIdentity, TopicPartition
-from raylog.groupcoord.consumer.topics import Topics
 from raylog.groupcoord.offsets import Commit
 from raylog.groupcoord.records import (
     OffsetCommitted,
@@ -25,6 +24,7 @@ from raylog.groupcoord.records import (
 )
 from raylog.groupcoord.shard import GroupCounts, GroupShard
 from raylog.groupcoord.share.groups import Initialize
+from raylog.groupcoord.topics import Topics
 from raylog.replication.partition import Partition
 
 OFFSETS_TOPIC = "__consumer_offsets"

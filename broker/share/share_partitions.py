@@ -14,7 +14,7 @@ from raylog.broker.share.share_partition import Decided, ShareLimits, ShareParti
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.core.ids import LeaderEpoch, TopicPartition
-from raylog.groupcoord.consumer.deadlines import Deadlines
+from raylog.groupcoord.deadlines import Deadlines
 from raylog.replication.partition import Partition
 from raylog.sharecoord import records
 from raylog.sharecoord.persister import Persister

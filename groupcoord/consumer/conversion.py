@@ -25,7 +25,7 @@ from raylog.groupcoord.consumer.records import (
     Partitions,
     TargetDecided,
 )
-from raylog.groupcoord.consumer.topics import Topics
+from raylog.groupcoord.topics import Topics
 from raylog.protocol import consumer_protocol
 from raylog.protocol.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 

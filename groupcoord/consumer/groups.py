@@ -21,7 +21,6 @@ from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.outcome import Outcome
 from raylog.groupcoord.consumer import records
 from raylog.groupcoord.consumer.assignors import ASSIGNORS, Candidate
-from raylog.groupcoord.consumer.deadlines import Deadlines
 from raylog.groupcoord.consumer.draft import Draft
 from raylog.groupcoord.consumer.group import LEFT_FOR_A_WHILE, ConsumerGroup, Member
 from raylog.groupcoord.consumer.heartbeat import JOINING, LEAVING, Answer, Heartbeat, check
@@ -46,7 +45,8 @@ from raylog.groupcoord.consumer.records import (
     RegexResolved,
     TargetDecided,
 )
-from raylog.groupcoord.consumer.topics import Topics, metadata_hash
+from raylog.groupcoord.deadlines import Deadlines, MemberKey, earliest_ms, members_due
+from raylog.groupcoord.topics import Topics, metadata_hash
 
 REGEX_REFRESH_MS_MIN: Final = 10_000
 """How long topics may appear and disappear before expressions are matched again: that takes time for many topics."""
@@ -61,8 +61,6 @@ MayDescribe = Callable[[str], bool]
 """Whether the client may know of the topic."""
 Downgrade = Callable[[ConsumerGroup, ConsumerGroup, Now], bool]
 """Make a classic group of the second, which the first becomes, if that is possible. Raises KafkaError as `Append`."""
-MemberKey = tuple[str, str]
-"""Group id and member id."""
 
 
 @dataclass(slots=True)
@@ -227,20 +225,14 @@ class ConsumerGroups:
 
     def next_deadline_ms(self) -> int | None:
         """The time of the next `tick` (monotonic); None if there is no deadline."""
-        deadlines = (self.sessions.next_ms(), self._revocations.next_ms(), self.rejoins.next_ms())
-        return min((ms for ms in deadlines if ms is not None), default=None)
+        return earliest_ms(self.sessions, self._revocations, self.rejoins)
 
     def tick(self, now: Now) -> None:
         """Remove members whose session has expired, and those that did not revoke their partitions in time."""
-        gone: dict[str, set[str]] = {}
-        for deadlines in (self.sessions, self._revocations, self.rejoins):
-            for group_id, member_id in deadlines.expired(now.monotonic_ms):
-                group = self.groups.get(group_id)
-                if group is not None and member_id in group.members:
-                    gone.setdefault(group_id, set()).add(member_id)
-        for group_id, member_ids in gone.items():
+        due = members_due(self.groups, self.sessions, self._revocations, self.rejoins, now_ms=now.monotonic_ms)
+        for group_id, member_ids in due.items():
             try:
-                self.remove_members(group_id, sorted(member_ids), now)
+                self.remove_members(group_id, member_ids, now)
             except KafkaError:
                 for member_id in member_ids:
                     self.sessions.set((group_id, member_id), now.monotonic_ms + RETRY_MS)

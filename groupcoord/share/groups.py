@@ -16,9 +16,8 @@ from uuid import UUID
 from raylog.config.share_groups import ShareGroupSettings
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.groupcoord.consumer.deadlines import Deadlines
 from raylog.groupcoord.consumer.records import NO_PARTITIONS, Partitions
-from raylog.groupcoord.consumer.topics import Topics, metadata_hash
+from raylog.groupcoord.deadlines import Deadlines, MemberKey, members_due
 from raylog.groupcoord.draft import GroupDraft
 from raylog.groupcoord.share import records
 from raylog.groupcoord.share.assignor import assign
@@ -33,6 +32,7 @@ from raylog.groupcoord.share.records import (
     ShareTargetDecided,
     StatePartitionsChanged,
 )
+from raylog.groupcoord.topics import Topics, metadata_hash
 
 JOINING: Final = 0
 LEAVING: Final = -1
@@ -95,7 +95,7 @@ class ShareGroups:
         """The version of the topics as of which each group was last checked."""
         self._asked: dict[str, Partitions] = {}
         """The partitions of each group for which `initialize` has not answered."""
-        self._sessions: Deadlines[tuple[str, str]] = Deadlines()
+        self._sessions: Deadlines[MemberKey] = Deadlines()
 
     # --- commands
 
@@ -198,12 +198,7 @@ class ShareGroups:
 
     def tick(self, now: Now) -> None:
         """Remove members whose session has expired."""
-        gone: dict[str, list[str]] = {}
-        for group_id, member_id in self._sessions.expired(now.monotonic_ms):
-            group = self.groups.get(group_id)
-            if group is not None and member_id in group.members:
-                gone.setdefault(group_id, []).append(member_id)
-        for group_id, member_ids in gone.items():
+        for group_id, member_ids in members_due(self.groups, self._sessions, now_ms=now.monotonic_ms).items():
             draft = _Draft(self.groups[group_id])
             self._remove(draft, member_ids)
             try:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
 
-from raylog.groupcoord.consumer.topics import Topics, metadata_hash
 from raylog.groupcoord.streams.topology import invalid, required_topics, shown, source_topics
+from raylog.groupcoord.topics import Topics, metadata_hash
 from raylog.protocol.messages.streams_group_heartbeat import Subtopology, TopicInfo, Topology
 
 TASKS_MAX: Final = 10_000

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from raylog.groupcoord.consumer.topics import Topics
 from raylog.groupcoord.streams.group import StreamsGroup, StreamsMember
 from raylog.groupcoord.streams.tasks import TaskId, by_subtopology
+from raylog.groupcoord.topics import Topics
 from raylog.protocol.messages.streams_group_heartbeat import Endpoint, EndpointToPartitions, TopicPartition
 
 

@@ -17,8 +17,7 @@ from raylog.config.streams_groups import StreamsGroupSettings
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
-from raylog.groupcoord.consumer.deadlines import Deadlines
-from raylog.groupcoord.consumer.topics import Topics
+from raylog.groupcoord.deadlines import Deadlines, MemberKey, earliest_ms, members_due
 from raylog.groupcoord.draft import GroupDraft
 from raylog.groupcoord.streams import records
 from raylog.groupcoord.streams.assignor import TaskCandidate, assign
@@ -48,6 +47,7 @@ from raylog.groupcoord.streams.records import (
     TopologySet,
 )
 from raylog.groupcoord.streams.tasks import NO_TASKS, Tasks
+from raylog.groupcoord.topics import Topics
 from raylog.protocol.messages.streams_group_heartbeat import Topology
 
 FIRST_GROUP_EPOCH: Final = 2
@@ -90,8 +90,8 @@ class StreamsGroups:
         self._on_rebalance = on_rebalance
         self._topics_version = 0
         self._known: dict[str, _Known] = {}
-        self._sessions: Deadlines[tuple[str, str]] = Deadlines()
-        self._revocations: Deadlines[tuple[str, str]] = Deadlines()
+        self._sessions: Deadlines[MemberKey] = Deadlines()
+        self._revocations: Deadlines[MemberKey] = Deadlines()
         self._first_assignments: Deadlines[str] = Deadlines()
         """Until when new groups wait for more members."""
         self._shut_down_by: dict[str, str] = {}
@@ -230,20 +230,14 @@ class StreamsGroups:
 
     def next_deadline_ms(self) -> int | None:
         """The time of the next `tick` (monotonic); None if there is no deadline."""
-        deadlines = (self._sessions.next_ms(), self._revocations.next_ms(), self._first_assignments.next_ms())
-        return min((ms for ms in deadlines if ms is not None), default=None)
+        return earliest_ms(self._sessions, self._revocations, self._first_assignments)
 
     def tick(self, now: Now) -> None:
         """Remove members whose session has expired or that did not revoke tasks in time; assign for new groups."""
-        gone: dict[str, set[str]] = {}
-        for deadlines in (self._sessions, self._revocations):
-            for group_id, member_id in deadlines.expired(now.monotonic_ms):
-                group = self.groups.get(group_id)
-                if group is not None and member_id in group.members:
-                    gone.setdefault(group_id, set()).add(member_id)
-        for group_id, member_ids in gone.items():
+        due = members_due(self.groups, self._sessions, self._revocations, now_ms=now.monotonic_ms)
+        for group_id, member_ids in due.items():
             draft: _Draft = GroupDraft(self.groups[group_id])
-            self._remove(draft, sorted(member_ids))
+            self._remove(draft, member_ids)
             try:
                 self._commit(draft.records, now)
             except KafkaError:

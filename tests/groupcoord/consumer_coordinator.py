@@ -16,7 +16,7 @@ from raylog.groupcoord.consumer.group import ConsumerGroup
 from raylog.groupcoord.consumer.groups import ConsumerGroups
 from raylog.groupcoord.consumer.heartbeat import Answer, Heartbeat
 from raylog.groupcoord.consumer.records import NO_PARTITIONS, ConsumerRecord, Partitions
-from raylog.groupcoord.consumer.topics import TopicShape
+from raylog.groupcoord.topics import TopicShape
 
 WALL_START_MS = 1_700_000_000_000
 SESSION_MS = 45_000

@@ -16,7 +16,6 @@ from raylog.config.table import broker_configs
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.groupcoord.consumer.records import Partitions
-from raylog.groupcoord.consumer.topics import TopicShape
 from raylog.groupcoord.share import records
 from raylog.groupcoord.share.assignor import assign
 from raylog.groupcoord.share.groups import (
@@ -27,6 +26,7 @@ from raylog.groupcoord.share.groups import (
     ShareGroups,
     ShareHeartbeat,
 )
+from raylog.groupcoord.topics import TopicShape
 from tests.support.forms import by_form
 
 SETTINGS = share_group_settings(broker_configs({"group.share.max.size": 4}))

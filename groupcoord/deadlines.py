@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import heapq
-from typing import Generic, TypeVar
+from collections.abc import Collection, Mapping
+from typing import Any, Generic, Protocol, TypeVar
 
 Key = TypeVar("Key")
+MemberKey = tuple[str, str]
+"""Group id and member id."""
+
+
+class WithMembers(Protocol):
+    @property
+    def members(self) -> Collection[str]: ...
 
 
 class Deadlines(Generic[Key]):
@@ -54,3 +62,20 @@ class Deadlines(Generic[Key]):
         self._queued_ms[key] = due_ms
         self._order += 1
         heapq.heappush(self._queue, (due_ms, self._order, key))
+
+
+def earliest_ms(*deadlines: Deadlines[Any]) -> int | None:
+    """When any of these has to be asked for `expired`."""
+    return min((ms for each in deadlines if (ms := each.next_ms()) is not None), default=None)
+
+
+def members_due(
+    groups: Mapping[str, WithMembers], *deadlines: Deadlines[MemberKey], now_ms: int
+) -> dict[str, list[str]]:
+    """The members, by group, that are still there and for which a deadline has passed, which is removed."""
+    due: dict[str, set[str]] = {}
+    for each in deadlines:
+        for group_id, member_id in each.expired(now_ms):
+            if group_id in groups and member_id in groups[group_id].members:
+                due.setdefault(group_id, set()).add(member_id)
+    return {group_id: sorted(member_ids) for group_id, member_ids in due.items()}

@@ -1,4 +1,4 @@
-"""The topics of the cluster, as consumer groups need them."""
+"""The topics of the cluster, as groups of every kind need them."""
 
 from __future__ import annotations
 
