@@ -70,7 +70,8 @@ class ReplicaState:
 class FetchRequest:
     """Reads record batches; waits up to `max_wait_ms` for `min_bytes`.
 
-    `replica_id` holds in every version (-1 for a consumer); `replica_state` adds the broker epoch from v15 on.
+    `replica_id` holds in every version (-1 for a consumer, -2 for one that compares replicas); `replica_state` adds the
+    broker epoch from v15 on.
     """
 
     api: ClassVar[Api] = API
@@ -86,6 +87,10 @@ class FetchRequest:
     rack_id: str = string(since=11)
     cluster_id: str | None = string(None, since=12, null_since=12, tag=0)
     replica_state: ReplicaState = struct(ReplicaState, since=REPLICA_STATE_SINCE, tag=1)
+
+    @property
+    def from_follower(self) -> bool:
+        return self.replica_id >= 0
 
 
 @message

@@ -116,8 +116,9 @@ class FetchSessions:
             self._sessions.pop(request.session_id, None)
             if request.session_epoch == FINAL_EPOCH:
                 return FetchContext(NO_SESSION_ID, named)
-            of_replica = request.replica_id != NO_BROKER_ID
-            return self._new_session(named, uses_topic_ids=uses_topic_ids, of_replica=of_replica, now_ms=now_ms)
+            return self._new_session(
+                named, uses_topic_ids=uses_topic_ids, of_replica=request.from_follower, now_ms=now_ms
+            )
         session = self._sessions.get(request.session_id)
         if session is None:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND

@@ -5,9 +5,9 @@ start offset; v7 sessions (KIP-227); v9 leader epochs (KIP-320); v10 zstd; v11 r
 v13 topic ids; v15 replica state; v16 leader hints; v18 the follower's high watermark.
 Since v11 a consumer may read from any replica, up to the high watermark known there; if replica.selector.class is
 rack-aware, a leader returns a replica on the consumer's rack (KIP-392).
-A Fetch with a replica id comes from a follower and is refused except on the internal listener. It reads to the end of
-the log, and its offsets show the leader the follower's progress. A consumer requires READ on each topic, on every
-read.
+A Fetch with the id of a broker comes from a follower and is refused except on the internal listener. It reads to the
+end of the log, and its offsets show the leader the follower's progress. A consumer has a negative id, and requires READ
+on each topic, on every read.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ COLD_READS_MAX = 2
 
 
 def handle(broker: BrokerServices, exchange: Exchange, request: FetchRequest) -> FetchResponse | None:
-    if request.replica_id != NO_BROKER_ID and not exchange.internal:
+    if request.from_follower and not exchange.internal:
         return _refuse_all(request)
     fetched = broker.fetch_sessions.context(request, version=exchange.api_version, now_ms=exchange.now.monotonic_ms)
     if isinstance(fetched, ErrorCode):
@@ -157,7 +157,7 @@ class _Reading:
         self.deadline_ms = exchange.now.monotonic_ms + request.max_wait_ms
         self.max_wait_ms, self.min_bytes = request.max_wait_ms, request.min_bytes
         self.committed = request.isolation_level == READ_COMMITTED
-        self.is_follower = request.replica_id != NO_BROKER_ID
+        self.is_follower = request.from_follower
         self.record_bytes = 0
         """Of the last `read`."""
         rack_aware = broker.settings.replication.rack_aware

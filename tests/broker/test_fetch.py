@@ -209,6 +209,13 @@ def test_a_client_with_a_replica_id_is_refused(broker: DirectBroker) -> None:
     assert values(answer) == []
 
 
+def test_a_consumer_that_compares_replicas_is_one(broker: DirectBroker) -> None:
+    broker.produce([b"a"])
+    assert values(broker.call(request(replica_id=-2), version=12)) == [b"a"]
+    topic_id = broker.broker.image.topics["t"].topic_id
+    assert values(broker.call(request(topic="", topic_id=topic_id, replica_id=-2), version=18)) == [b"a"]
+
+
 class TestSessions:
     def test_only_changed_partitions_are_returned(self, broker: DirectBroker) -> None:
         broker.produce([b"a"])
