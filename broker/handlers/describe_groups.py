@@ -47,13 +47,13 @@ def _describe(broker: BrokerServices, exchange: Exchange, group_id: str, *, oper
     if group is None and not is_other and shard.offsets.has(group_id):
         group = ClassicGroup(group_id)
     if group is None:
-        missing = ErrorCode.GROUP_ID_NOT_FOUND if exchange.api_version >= 6 else ErrorCode.NONE
+        missing = _missing(group_id, is_other=is_other) if exchange.api_version >= 6 else None
         return DescribedGroup(
-            error_code=missing,
-            error_message=_not_found(group_id, is_other=is_other) if missing else None,
+            error_code=ErrorCode.NONE if missing is None else missing.code,
+            error_message=None if missing is None else missing.message,
             group_id=group_id,
             group_state=GroupState.DEAD.value,
-            authorized_operations=NOT_ASKED if missing else permitted,
+            authorized_operations=NOT_ASKED if missing is not None else permitted,
         )
     agreed = group.state is GroupState.STABLE
     return DescribedGroup(
@@ -76,5 +76,6 @@ def _describe(broker: BrokerServices, exchange: Exchange, group_id: str, *, oper
     )
 
 
-def _not_found(group_id: str, *, is_other: bool) -> str:
-    return f"Group {group_id} is not a classic group." if is_other else f"Group {group_id} not found."
+def _missing(group_id: str, *, is_other: bool) -> KafkaError:
+    why = f"Group {group_id} is not a classic group." if is_other else f"Group {group_id} not found."
+    return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, why)

@@ -335,7 +335,11 @@ ASKED: dict[int, list[Required]] = {
         group_right(READ, lambda name: consumer_heartbeat(name, "t"), beside=((DESCRIBE, TOPIC("t")),)),
     ],
     registry.CONSUMER_GROUP_DESCRIBE: [
-        group_right(DESCRIBE, lambda name: ConsumerGroupDescribeRequest(group_ids=(name,)))
+        group_right(
+            DESCRIBE,
+            lambda name: ConsumerGroupDescribeRequest(group_ids=(name,)),
+            beside=((DESCRIBE, TOPIC("t")),),  # that of its members
+        )
     ],
     registry.STREAMS_GROUP_HEARTBEAT: [
         topic_right(DESCRIBE, lambda name: streams_heartbeat("g", name), beside=((READ, GROUP("g")),)),

@@ -68,8 +68,9 @@ OTHER_TEXTS: dict[int, list[Callable[[str], Message]]] = {
 """Requests with a long text that is no name of a resource."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def broker() -> DirectBroker:
+    """A new one for each request: no group or topic with a long name exists before."""
     made = DirectBroker()
     made.create_topic("t")
     return made

@@ -17,9 +17,11 @@ def test_a_topic_is_created_described_and_deleted(cli: Cli, topic: str) -> None:
     head, *partitions = out.splitlines()
     assert head.split("\t")[0] == f"Topic: {topic}"
     assert head.split("\t")[2:] == ["PartitionCount: 2", "ReplicationFactor: 1", "Configs: retention.ms=5000"]
+    leaders = [int(line.split("\t")[3].removeprefix("Leader: ")) for line in partitions]
+    assert sorted(leaders) == [0, 1]
     assert partitions == [
-        f"\tTopic: {topic}\tPartition: {number}\tLeader: {number}\tReplicas: {number}\tIsr: {number}"
-        for number in range(2)
+        f"\tTopic: {topic}\tPartition: {number}\tLeader: {leader}\tReplicas: {leader}\tIsr: {leader}"
+        for number, leader in enumerate(leaders)
     ]
     assert topic in cli("topics", "list").out.splitlines()
     assert cli("topics", "delete", topic) == (0, f"Deleted topic {topic}.\n", "")

@@ -84,6 +84,9 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureCluster]:
         },
     }
     with cluster_thread(config, folder / "data") as running:
+        producer = Producer({"bootstrap.servers": f"localhost:{running.broker.endpoints['PLAINTEXT'].port}"})
+        producer.produce("read", b"value")
+        assert producer.flush(30) == 0
         yield SecureCluster(running, certificates)
 
 
@@ -110,10 +113,6 @@ def test_log_in_by_a_certificate(secure: SecureCluster, store: str) -> None:
 
 def test_readers_log_in(secure: SecureCluster) -> None:
     config = secure.config("SASL_SSL", {"sasl.mechanism": "PLAIN", "sasl.jaas.config": ALICE})
-    plaintext = secure.running.broker.endpoints["PLAINTEXT"]
-    producer = Producer({"bootstrap.servers": f"localhost:{plaintext.port}"})
-    producer.produce("read", b"value")
-    assert producer.flush(30) == 0
     servers, properties = config.bootstrap_servers, dict(config.properties)
     with raylog.PartitionReader(servers, "read", 0, mapped=False, client_config=properties) as reader:
         assert [record.value for record in reader.read_records(max_wait_ms=30_000)] == [b"value"]

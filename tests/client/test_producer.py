@@ -321,8 +321,9 @@ def test_callbacks_and_close_in_one(target: Target) -> None:
 
     sent = 0
     with suppress(ClientClosedError):
-        for sent in range(500):  # noqa: B007 - how many were sent when it was closed
+        while sent < 500:
             producer.send(topic, b"v", on_delivery=on_delivery)
+            sent += 1
     while len(told) < sent:
         time.sleep(0.01)
     acknowledged = [metadata for error, metadata in told if error is None]
