@@ -75,8 +75,9 @@ def spark_session(
 
         settings = spark_configs(configs)
         settings["spark.driver.extraJavaOptions"] += f" -Dray.logging.dir={_ray_logs()}"
+        archive = class_archive.java_option()
         for key in ("spark.driver.extraJavaOptions", "spark.ray.raydp_app_master.extraJavaOptions"):
-            settings[key] = f"{settings[key]} {class_archive.java_option()}".strip()
+            settings[key] = f"{settings[key]} {archive}".strip()
         session: SparkSession = raydp.init_spark(
             app_name,
             num_executors=num_executors,
