@@ -29,7 +29,8 @@ def java_option() -> str:
     """The option with which a JVM uses the archive of this environment; empty if it has none."""
     archive = _path()
     # Java says on each start that it ignores an archive, for example because of the user's spark.driver.extraClassPath
-    return f"-XX:SharedArchiveFile={archive} -Xlog:cds=off,cds+dynamic=off" if archive.is_file() else ""
+    option = f"-XX:SharedArchiveFile={archive} -Xlog:cds=off,cds+dynamic=off"
+    return option if archive.is_file() and not _is_split(archive) else ""
 
 
 def make() -> Path:
@@ -39,6 +40,8 @@ def make() -> Path:
     """
     use_java(os.environ)
     archive = _path()
+    if _is_split(archive):
+        raise ConfigError(f"{archive.parent}: Java's options cannot name a file whose path has spaces")
     try:
         archive.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".new-", dir=archive.parent) as folder:
@@ -74,6 +77,10 @@ def record(class_path: str, archive: str) -> None:
     gateway.shutdown()
     gateway.proc.stdin.close()
     sys.exit(gateway.proc.wait())
+
+
+def _is_split(archive: Path) -> bool:
+    return len(str(archive).split()) > 1
 
 
 def _path() -> Path:

@@ -48,6 +48,16 @@ def test_the_archive_of_this_environment_is_used(environment: Path) -> None:
     assert f"-XX:SharedArchiveFile={archive}" in class_archive.java_option().split()
 
 
+def test_a_path_with_a_space_is_refused_and_not_given_to_java(
+    environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.prefix", str(environment / "my environment"))
+    archive_of(environment)
+    assert class_archive.java_option() == ""
+    with pytest.raises(ConfigError, match=r"my environment.*spaces"):
+        class_archive.make()
+
+
 @pytest.mark.parametrize("changed", ["raydp/jars/one.jar", "pyspark/jars/two.jar", "ray/jars/one.jar", "java/release"])
 def test_an_archive_of_other_jars_or_another_java_is_not_used(environment: Path, changed: str) -> None:
     archive_of(environment)
