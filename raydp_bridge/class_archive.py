@@ -39,6 +39,7 @@ def make() -> Path:
     Raises ConfigError if there is no Java for this Spark, or if the archive could not be written.
     """
     use_java(os.environ)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     archive = _path()
     if _is_split(archive):
         raise ConfigError(f"{archive.parent}: Java's options cannot name a file whose path has spaces")
