@@ -17,6 +17,7 @@ from raylog.protocol.messages.alter_user_scram_credentials import (
 from raylog.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from raylog.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from raylog.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
+from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from raylog.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -27,6 +28,7 @@ from tests.broker.required_operations import ASKED
 from tests.support.direct_broker import DirectBroker
 
 TOPIC_CONFIGS = 2
+GROUP, TRANSACTION = 0, 1
 NAMES = ("x" * 32767, "\N{SNOWMAN}" * 10922, "\0\n" * 16383)
 WAIT_MS = 1000
 
@@ -70,9 +72,12 @@ OTHER_TEXTS: dict[int, list[Callable[[str], Message]]] = {
 
 @pytest.fixture
 def broker() -> DirectBroker:
-    """A new one for each request: no group or topic with a long name exists before."""
+    """A new one for each request, whose coordinators are loaded: no group with a long name exists before."""
     made = DirectBroker()
     made.create_topic("t")
+    for key_type in (GROUP, TRANSACTION):
+        made.call(FindCoordinatorRequest(key_type=key_type, coordinator_keys=("g",)))
+    made.settle()
     return made
 
 
