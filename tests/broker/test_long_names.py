@@ -73,7 +73,7 @@ OTHER_TEXTS: dict[int, list[Callable[[str], Message]]] = {
 @pytest.fixture
 def broker() -> DirectBroker:
     """A new one for each request, whose coordinators are loaded: no group with a long name exists before."""
-    made = DirectBroker()
+    made = DirectBroker({"offsets.topic.num.partitions": 1, "transaction.state.log.num.partitions": 1})
     made.create_topic("t")
     for key_type in (GROUP, TRANSACTION):
         made.call(FindCoordinatorRequest(key_type=key_type, coordinator_keys=("g",)))
