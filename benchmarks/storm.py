@@ -1,10 +1,9 @@
 """(shell) Whether rebalances delay producers, and producers heartbeats: with coordinators of their own, and without.
 
 A producer's latency while nothing else happens, and while members join and leave a large group all the time; heartbeats
-of a calm group without other load, and while producers write at a rate. Clients that are the load run on one core of a
-machine with two: they take half of its CPU time and no more. With a coordinator of its own, the nodes that they load
-run there too, and those that are measured on the other core, as on machines of their own. With coordinators in the
-brokers these are the same nodes, and run on both.
+of a calm group without other load, and while producers write at a rate. The load comes from other processes, which run
+on one core of a machine with two: they take half of its CPU time and no more, and what is measured has the other core.
+A coordinator of its own runs beside the load, as it would on another machine.
 """
 
 from __future__ import annotations
@@ -45,9 +44,6 @@ WARM_SECONDS: Final = 5.0
 READY_SECONDS: Final = 60.0
 COORDINATOR_IDS: Final = 2000
 RATIO_AIM: Final = 1.2
-CORES: Final = os.sched_getaffinity(0)
-LAST_CORE: Final = {max(CORES)}
-OTHER_CORES: Final = CORES - LAST_CORE or LAST_CORE
 CONFIG: Final = {
     "group.consumer.heartbeat.interval.ms": 1000,
     "group.consumer.min.heartbeat.interval.ms": 1000,
@@ -68,23 +64,16 @@ def measure() -> list[Figure]:
             for created in admin.create_topics([NewTopic(*each, 1) for each in topics.items()]).values():
                 created.result()
             address = _coordinator(servers, own=coordinators > 0)
-            nodes = cluster_status(cluster.name)
-            _use(OTHER_CORES, os.getpid())
-            if coordinators:
-                _use(LAST_CORE, *(each.pid for each in nodes.coordinators))
-                _use(OTHER_CORES, *(each.pid for each in nodes.brokers))
+            for coordinator in cluster_status(cluster.name).coordinators:
+                _use_last_core(coordinator.pid)
             calm = _produced(servers)
             with _other_process(_storm, address):
                 stormy = _produced(servers)
             figures += _compared(f"produce while {MEMBERS} members join and leave, {where}", calm, stormy)
-            if coordinators:
-                _use(OTHER_CORES, *(each.pid for each in nodes.coordinators))
-                _use(LAST_CORE, *(each.pid for each in nodes.brokers))
             calm = asyncio.run(_heartbeats(address, f"calm-{coordinators}"))
             with _other_process(_produce, servers):
                 loaded = asyncio.run(_heartbeats(address, f"loaded-{coordinators}"))
             figures += _compared(f"heartbeats while producers write, {where}", calm, loaded)
-            _use(CORES, os.getpid())
     return figures
 
 
@@ -132,15 +121,13 @@ def _other_process(load: Callable[[str], None], address: str) -> Iterator[None]:
 
 
 def _on_last_core(load: Callable[[str], None], address: str) -> None:
-    _use(LAST_CORE, os.getpid())
+    _use_last_core(os.getpid())
     load(address)
 
 
-def _use(cores: set[int], *pids: int) -> None:
-    """Let these processes run on these cores only."""
-    for pid in pids:
-        for thread in Path(f"/proc/{pid}/task").iterdir():
-            os.sched_setaffinity(int(thread.name), cores)
+def _use_last_core(pid: int) -> None:
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        os.sched_setaffinity(int(thread.name), {max(os.sched_getaffinity(0))})
 
 
 def _produced(servers: str) -> list[float]:
