@@ -71,7 +71,7 @@ def join_or_start_ray(address: str | None, before_start: Callable[[], None] = la
             log_to_driver=False,
             logging_level=logging.WARNING,
         )
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except Exception as error:  # Ray raises Exception itself where its processes take longer than 30 s
         raise ConfigError(f"Ray cannot be started on this machine: {_first_line(error)}") from error
     return True
 

@@ -15,14 +15,18 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from raylog.core.errors import ConfigError
 from raylog.raydp_bridge.java import JAVA_OPTIONS, find_java_home, use_java
+
+ABANDONED_SECONDS: Final = 3600
 
 
 def java_option() -> str:
@@ -45,6 +49,7 @@ def make() -> Path:
         raise ConfigError(f"{archive.parent}: Java's options cannot name a file whose path has spaces")
     try:
         archive.parent.mkdir(parents=True, exist_ok=True)
+        _delete_unfinished(archive.parent)
         with tempfile.TemporaryDirectory(prefix=".new-", dir=archive.parent) as folder:
             unfinished = Path(folder) / archive.name
             program = f"import sys; from {__spec__.name} import record; record(*sys.argv[1:])"
@@ -80,6 +85,13 @@ def record(class_path: str, archive: str) -> None:
     sys.exit(gateway.proc.wait())
 
 
+def _delete_unfinished(folder: Path) -> None:
+    """Delete what a killed process left, and not what another one is writing."""
+    for unfinished in folder.glob(".new-*"):
+        if time.time() - unfinished.stat().st_mtime > ABANDONED_SECONDS:
+            shutil.rmtree(unfinished, ignore_errors=True)
+
+
 def _is_split(archive: Path) -> bool:
     return len(str(archive).split()) > 1
 
@@ -91,8 +103,9 @@ def _path() -> Path:
     for entry in _class_path():
         depends_on.append(entry)
         for jar in sorted(Path(entry).parent.glob(Path(entry).name)):
-            status = jar.stat()
-            depends_on.append(f"{jar.name} {status.st_size} {status.st_mtime_ns}")
+            if jar.is_file():
+                status = jar.stat()
+                depends_on.append(f"{jar.name} {status.st_size} {status.st_mtime_ns}")
     digest = hashlib.sha256("\n".join(depends_on).encode()).hexdigest()
     return Path(sys.prefix) / "share" / "raylog" / f"spark-{digest[:16]}.jsa"
 

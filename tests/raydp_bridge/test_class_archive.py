@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -64,6 +65,23 @@ def test_an_archive_of_other_jars_or_another_java_is_not_used(environment: Path,
     with (environment / changed).open("a") as file:
         file.write(" \n")
     assert class_archive.java_option() == ""
+
+
+def test_a_link_to_a_jar_that_is_gone_changes_nothing(environment: Path) -> None:
+    archive = archive_of(environment)
+    (environment / "pyspark" / "jars" / "gone.jar").symlink_to(environment / "nothing.jar")
+    assert class_archive._path() == archive
+
+
+def test_what_a_killed_process_left_is_deleted_and_what_another_one_writes_is_not(environment: Path) -> None:
+    folder = archive_of(environment).parent
+    for name in ("left", "written"):
+        (folder / f".new-{name}").mkdir()
+        (folder / f".new-{name}" / "spark-0.jsa").touch()
+    os.utime(folder / ".new-left", (0, 0))
+    with pytest.raises(ConfigError):
+        class_archive.make()
+    assert [path.name for path in folder.glob(".new-*")] == [".new-written"]
 
 
 def test_an_archive_that_was_not_made_is_an_error_and_the_former_one_stays(environment: Path) -> None:
