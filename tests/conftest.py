@@ -59,7 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
     elif config.getoption("--quick"):
         forms.choose(Form.QUICK)
     # A busy machine is no mistake: nothing that Hypothesis calls has a time limit.
-    examples = by_form(60, quick=20, long=1000)
+    examples = by_form(40, quick=20, long=1000)
     settings.register_profile(
         "raylog", max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )

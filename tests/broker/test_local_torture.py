@@ -34,7 +34,7 @@ pytestmark = pytest.mark.compat
 ROOT = Path(__file__).resolve().parent.parent.parent
 TOPIC = "torture"
 PARTITIONS = 2
-ROUNDS = by_form(8, long=500)
+ROUNDS = by_form(4, long=500)
 RECORDS_PER_ROUND = 2000
 OUTSTANDING_MAX = 2000
 SECONDS_MAX = 120.0

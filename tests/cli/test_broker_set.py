@@ -88,13 +88,6 @@ def test_a_cluster_grows_restarts_and_shrinks(brokers: Command, taken_port: int,
         ]
         after = {broker.id: broker.pid for broker in cluster.status()}
         assert [number for number in before if before[number] != after[number]] == [2]
-        said = brokers("restart", "--all").out.splitlines()
-        assert [line for line in said if line.startswith("Restarting")] == [
-            "Restarting broker 0, 1 of 3.",
-            "Restarting broker 2, 2 of 3.",
-            "Restarting controller 0, 3 of 3.",
-        ]
-        assert not {*before.values(), *after.values()} & {broker.pid for broker in cluster.status()}
 
         servers = cluster.bootstrap_servers
         (tmp_path / "new.properties").write_text("num.partitions=3\nbroker.rack=east\n")
@@ -105,6 +98,7 @@ def test_a_cluster_grows_restarts_and_shrinks(brokers: Command, taken_port: int,
             "Restarting broker 2, 2 of 3.",
             "Restarting controller 0, 3 of 3.",
         ]
+        assert not {*before.values(), *after.values()} & {broker.pid for broker in cluster.status()}
         with AdminClient(bootstrap_servers=servers) as client:
             assert [node.rack for node in client.describe_cluster().nodes] == ["east", "west"]
             client.create_topics(NewTopic("t", 2))

@@ -32,7 +32,7 @@ ROOT = "/broker"
 TP = TopicPartition("t", 0)
 TOPIC_ID = UUID(int=7)
 SETTINGS = LogSettings(segment_bytes=420, index_interval_bytes=100, retention_ms=-1, file_delete_delay_ms=30)
-PLANS = by_form(20, quick=6, long=1000)
+PLANS = by_form(10, quick=6, long=1000)
 STEPS = 70
 CUTS_AT_LEAST = 200
 """Per plan: with 40 plans more than 10,000."""

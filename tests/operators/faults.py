@@ -334,10 +334,10 @@ class Fault(NamedTuple):
 
 FAULTS = (
     Fault(killed),
-    Fault(hangs, usual=(LEADER,)),
+    Fault(hangs),
     Fault(short_of_memory),
     Fault(page_cache_limited, SERVERS, why_not=why_no_memory_cgroups, usual=(LEADER,)),
-    Fault(killed_for_memory, SERVERS, why_not=why_no_memory_cgroups, usual=(LEADER,)),
+    Fault(killed_for_memory, SERVERS, why_not=why_no_memory_cgroups),
     Fault(directory_deleted, SERVERS, usual=(LEADER,)),
     Fault(partition_deleted, SERVERS),
     Fault(segment_truncated, SERVERS),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import raylog
+from tests.support.environment import WITHOUT_COORDINATORS
 from tests.support.ports import free_ports
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
@@ -32,7 +33,7 @@ def test_ids_and_the_configuration_of_single_brokers_are_kept(tmp_path: Path) ->
         },
     }
     start = partial(raylog.start, NAME, data_dir=str(tmp_path / "data"), broker_config=single)
-    with start(brokers=2, config={"node.id": 100, "broker.rack": "b"}) as cluster:
+    with start(brokers=2, config={"node.id": 100, "broker.rack": "b"}, **WITHOUT_COORDINATORS) as cluster:
         assert cluster.broker_ids == [100, 101]
         before = registered(cluster)
         assert before[100][1] == "a"

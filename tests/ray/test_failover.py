@@ -39,7 +39,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
 
 TOPIC = "spread"
 PARTITIONS = 3
-FAULTS = by_form(8, long=100)
+FAULTS = by_form(5, long=100)
 ROLES = ("leader", "controller", "machine", "leader hangs", "controller hangs", "standby", "follower hangs", "follower")
 """Of the first partition, or of the metadata log; a machine loses the leaders of both. One that hangs is killed once
 the others have gone on without it."""

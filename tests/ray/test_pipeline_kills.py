@@ -48,12 +48,15 @@ from tests.ray.test_group_kills import wait_until
 from tests.ray.test_transaction_kills import all_run
 from tests.support.forms import by_form
 
-pytestmark = [pytest.mark.ray, pytest.mark.spark, pytest.mark.usefixtures("ray_runtime")]
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.spark,
+    pytest.mark.usefixtures("ray_runtime"),
+    pytest.mark.skipif(not by_form(0, long=1), reason="three minutes for each victim: --long"),
+]
 
-KILLS = by_form(1, long=20)
-"""Of each victim but the driver."""
-DRIVER_KILLS = by_form(0, long=20)
-"""Each needs the start of a Spark session; in the usual form tests/examples/test_flight_pipeline.py ends the query."""
+KILLS = 20
+"""Of each victim."""
 FLIGHTS_PER_KILL = 1_000
 
 
@@ -183,7 +186,7 @@ def test_the_table_is_that_of_pandas_whoever_is_killed(
     servers = killed_cluster.bootstrap_servers
     seed = random.randrange(1 << 32)
     choose = random.Random(seed)
-    victims = [victim for victim in Victim if victim is not Victim.DRIVER] * KILLS + [Victim.DRIVER] * DRIVER_KILLS
+    victims = list(Victim) * KILLS
     choose.shuffle(victims)
     flights = load_flights((len(victims) + 1) * FLIGHTS_PER_KILL).sort_values("time_hour", kind="stable")
     for number, victim in enumerate(victims):

@@ -18,11 +18,14 @@ from raylog.actors.ray_watch import descendants
 from tests.compat.topics import create_topic
 from tests.ray.clients import cluster_id_of, read, topics_of, write
 from tests.support.environment import without_ray
+from tests.support.forms import by_form
 from tests.support.hang import HANG_SECONDS
 from tests.support.ports import free_port
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
 
+KILLED = [("gcs_server", "its GCS"), ("raylet", "the raylet of this host")][: by_form(1, long=2)]
+"""Executables of Ray, and what a message calls them."""
 RAYLOG = str(Path(sys.executable).with_name("raylog"))
 PROGRAM = """
 import sys, raylog
@@ -72,7 +75,7 @@ def test_the_cluster_is_restored_from_its_directories(tmp_path: Path) -> None:
         assert read(cluster.bootstrap_servers, "kept") == [(0, b"a"), (1, b"b")]
 
 
-@pytest.mark.parametrize(("killed", "called"), [("gcs_server", "its GCS"), ("raylet", "the raylet of this host")])
+@pytest.mark.parametrize(("killed", "called"), KILLED)
 def test_the_end_of_a_process_of_ray_ends_the_cluster_with_its_data(tmp_path: Path, killed: str, called: str) -> None:
     name, data_dir = f"lost-{killed.partition('_')[0]}", str(tmp_path / "data")
     environment = {**without_ray(), "RAY_TMPDIR": mkdtemp(prefix="ray-")}  # short, for the sockets in it

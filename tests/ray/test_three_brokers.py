@@ -26,10 +26,10 @@ pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
 NAME = "three"
 TOPIC = "spread"
 PARTITIONS = 6
-MORE = 2000
+MORE = 500
 """Records of each partition that must be acknowledged while somebody is away, and after."""
-RECORDS_PER_SECOND = 2000
-"""Of each load: a batch is nearly always on its way, and the machine has time for what is started again."""
+RECORDS_PER_SECOND = 500
+"""Of each load: little, so that the machine has time for what is started again. `burst` gives more at once."""
 OUTSTANDING_MAX = 500
 
 
@@ -182,7 +182,7 @@ def test_a_killed_controller_affects_no_client(cluster: raylog.Cluster, loads: l
 def test_ray_and_the_cluster_restart_on_the_same_directory(tmp_path: Path) -> None:
     """Every process is killed without a word; what was acknowledged is there, spread as it was."""
     data_dir = str(tmp_path / "data")
-    with raylog.start("again", data_dir=data_dir, brokers=3) as cluster:
+    with raylog.start("again", data_dir=data_dir, brokers=3, **WITHOUT_COORDINATORS) as cluster:
         create_topic(cluster.bootstrap_servers, TOPIC, partitions=PARTITIONS)
         loads = [PartitionLoad(cluster.bootstrap_servers, partition) for partition in range(PARTITIONS)]
         until_more(loads, loads, 100)

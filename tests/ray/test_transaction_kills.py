@@ -32,7 +32,7 @@ from tests.support.hang import HANG_SECONDS
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
 
-KILLS = by_form(4, long=100)
+KILLS = by_form(3, long=100)
 ORIGINALS, COPIES, GROUP = "originals", "copies", "copiers"
 PARTITIONS, CLIENTS = 4, ("stock", "own")
 """The copiers of both clients are members of one group: their transactions are of version 1 and 2."""

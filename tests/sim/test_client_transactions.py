@@ -18,7 +18,7 @@ from tests.sim.transfer_ledger import TransferLedger
 from tests.support.forms import by_form
 
 TOPIC = "transfers"
-SEEDS = by_form(12, quick=4, long=2000)
+SEEDS = by_form(8, quick=4, long=2000)
 SEEDS_PER_TEST = 4
 
 

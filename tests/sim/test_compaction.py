@@ -24,9 +24,9 @@ from tests.sim.world import World
 from tests.support.forms import by_form
 
 TOPIC = "table"
-SEEDS = by_form(25, quick=5, long=1500)
+SEEDS = by_form(10, quick=5, long=1500)
 SEEDS_PER_TEST = 5
-AWAY_SEEDS = by_form(5, quick=2, long=200)
+AWAY_SEEDS = by_form(3, quick=2, long=200)
 AWAY_MS = 15_000
 
 

@@ -14,7 +14,7 @@ from tests.sim.planted_mirror import FAULTS
 from tests.sim.planting import Planted, planted
 from tests.support.forms import by_form
 
-SEEDS = by_form(4, quick=2, long=500)
+SEEDS = by_form(2, long=500)
 SEEDS_PER_TEST = by_form(2, long=20)  # what must have happened may be missing in one of them
 PLANTED = list(FAULTS.values())[: by_form(2, long=len(FAULTS))]
 

@@ -323,7 +323,7 @@ def mutated(draw: st.DrawFn) -> bytes:
     )
 
 
-@settings(max_examples=by_form(700, quick=200, long=20_000), deadline=None)
+@settings(max_examples=by_form(350, quick=200, long=20_000), deadline=None)
 @given(data=mutated(), columns=st.sampled_from([RECORD_COLUMNS, (), ("offset",), ("value", "headers")]))
 def test_inconsistent_batches_with_a_valid_checksum_are_refused_as_by_the_reader(
     data: bytes, columns: Sequence[str]
