@@ -15,6 +15,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 
 from raylog.core.errors import ConfigError
@@ -22,6 +23,9 @@ from raylog.core.errors import ConfigError
 JOIN_SECONDS = 30.0
 """How long Ray may take to be joined: `ray.init` itself tries for minutes where a process of Ray has died."""
 CONNECT_SECONDS = 2.0
+LOCAL = "local"
+"""The address with which `ray.init` starts a Ray."""
+TOKEN_FILE = Path("~/.ray/auth_token")
 LOCAL_RAY_CPUS = 4
 """Number of CPUs that a local Ray declares: with two, Spark's executors would reserve all of them."""
 
@@ -32,13 +36,19 @@ def prepare_environment() -> None:
     os.environ.setdefault("RAY_worker_niceness", "0")  # 15 by default: brokers would wait for every other process
 
 
-def use_token_file() -> None:
+def use_token_file(address: str | None) -> None:
     """Let a local Ray use the token in ~/.ray/auth_token, which it creates on first use, like `ray.init` by default.
 
-    Call it before Ray is imported, which reads the mode. Variables that are set are kept.
+    A Ray at `address` or RAY_ADDRESS is sent a token if this user has one; it may be a Ray without authentication,
+    as KubeRay's is by default. Call it before Ray is imported, which reads the mode. Variables that are set are kept.
     """
-    if "RAY_AUTH_TOKEN" not in os.environ:
+    has_token = "RAY_AUTH_TOKEN_PATH" in os.environ or TOKEN_FILE.expanduser().exists()
+    if "RAY_AUTH_TOKEN" not in os.environ and (_given(address) == LOCAL or has_token):
         os.environ.setdefault("RAY_AUTH_MODE", "token")
+
+
+def _given(address: str | None) -> str:
+    return address or os.environ.get("RAY_ADDRESS") or LOCAL
 
 
 def join_or_start_ray(address: str | None, before_start: Callable[[], None] = lambda: None) -> bool:
@@ -54,8 +64,8 @@ def join_or_start_ray(address: str | None, before_start: Callable[[], None] = la
 
         if ray.is_initialized():
             return False
-    address = address or os.environ.get("RAY_ADDRESS") or "local"
-    if address != "local":
+    address = _given(address)
+    if address != LOCAL:
         join_ray(address)
         return False
     _choose_token()
@@ -65,7 +75,7 @@ def join_or_start_ray(address: str | None, before_start: Callable[[], None] = la
     before_start()
     try:
         ray.init(
-            address="local",
+            address=LOCAL,
             num_cpus=LOCAL_RAY_CPUS,
             include_dashboard=False,
             log_to_driver=False,

@@ -97,7 +97,7 @@ def add_to(subparsers: Subparsers) -> None:
 
 def _start(options: argparse.Namespace) -> None:
     log_to_stderr()
-    use_token_file()
+    use_token_file(options.address)
     check_name(options.name)
     config = _config(options.config)
     for note in config.notes:

@@ -97,7 +97,7 @@ def add_to(subparsers: Subparsers) -> None:
 
 def run(options: argparse.Namespace) -> None:
     log_to_stderr()
-    use_token_file()
+    use_token_file(options.address)
     check_name(options.name)
     refuse_passwords_in_arguments(options)
     started, interruption = threading.Event(), Interruption()

@@ -1,13 +1,15 @@
-"""A Ray that does not start is a ConfigError, whatever it raises."""
+"""A Ray that does not start is a ConfigError, whatever it raises; a Ray without authentication needs no token."""
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from raylog.actors.local_ray import join_or_start_ray
+from raylog.actors.local_ray import join_or_start_ray, use_token_file
 from raylog.core.errors import ConfigError
 
 
@@ -26,3 +28,32 @@ def test_a_local_ray_that_does_not_start_is_an_error_of_one_line(
     with pytest.raises(ConfigError) as raised:
         join_or_start_ray(None)
     assert raised.value.message == "Ray cannot be started on this machine: The current node timed out during startup."
+
+
+@pytest.mark.parametrize(
+    ("address", "variables", "has_file", "mode"),
+    [
+        (None, {}, False, "token"),  # Ray creates the file
+        ("local", {"RAY_ADDRESS": "10.0.0.1:6379"}, False, "token"),
+        ("10.0.0.1:6379", {}, False, None),
+        (None, {"RAY_ADDRESS": "10.0.0.1:6379"}, False, None),  # as in a job
+        (None, {"RAY_ADDRESS": "10.0.0.1:6379"}, True, "token"),
+        ("10.0.0.1:6379", {"RAY_AUTH_TOKEN_PATH": "/run/token"}, False, "token"),
+        (None, {"RAY_AUTH_TOKEN": "secret"}, False, None),
+        (None, {"RAY_AUTH_MODE": "disabled"}, True, "disabled"),
+    ],
+)
+def test_a_token_is_used_by_a_local_ray_and_sent_to_another_one_if_there_is_one(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    address: str | None,
+    variables: dict[str, str],
+    has_file: bool,
+    mode: str | None,
+) -> None:
+    monkeypatch.setattr(os, "environ", {"HOME": str(tmp_path), **variables})
+    if has_file:
+        (tmp_path / ".ray").mkdir()
+        (tmp_path / ".ray" / "auth_token").write_text("secret")
+    use_token_file(address)
+    assert os.environ.get("RAY_AUTH_MODE") == mode

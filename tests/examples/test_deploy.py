@@ -24,6 +24,13 @@ def test_the_image_starts_a_cluster() -> None:
     assert "VOLUME /data" in text
 
 
+def test_pods_of_kuberay_can_be_probed_and_write_to_their_volumes() -> None:
+    image, cluster = ((DEPLOY / name).read_text() for name in ("Containerfile", "raycluster.yaml"))
+    assert " wget" in image, "KubeRay's probes call it"
+    (user,) = re.findall(r"useradd --create-home --uid (\d+) ray", image)
+    assert re.findall(r"fsGroup: (\d+)", cluster) == [user] * 2
+
+
 def test_the_versions_of_ray_are_that_of_the_project() -> None:
     (wanted,) = re.findall(r'"ray(>=[\d.,<>=]+)"', PROJECT)
     assert f"ray[default]{wanted}" in (DEPLOY / "Containerfile").read_text()
