@@ -28,10 +28,10 @@ LOCK_PAUSE_SECONDS = 0.02
 def announcing(name: str) -> Iterator[Announcement]:
     """Reserve the name of a cluster for the length of the block.
 
-    Raises ConfigError if another process has it, or the home directory is not writable.
+    Raises ConfigError if another process has it, or there is no home directory that is writable.
     """
-    path = _file_of(name)
     try:
+        path = _file_of(name)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor = _open_locked(path)
     except BlockingIOError:
@@ -96,4 +96,9 @@ def _open_locked(path: Path) -> int:
 
 
 def _file_of(name: str) -> Path:
-    return Path.home() / ".raylog" / "run" / f"{name}.json"
+    """Raises OSError if the user has no home directory, as in a container with any user id."""
+    try:
+        home = Path.home()
+    except RuntimeError:
+        raise FileNotFoundError("this user has none; set HOME") from None
+    return home / ".raylog" / "run" / f"{name}.json"

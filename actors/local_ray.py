@@ -15,6 +15,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
@@ -42,9 +43,14 @@ def use_token_file(address: str | None) -> None:
     A Ray at `address` or RAY_ADDRESS is sent a token if this user has one; it may be a Ray without authentication,
     as KubeRay's is by default. Call it before Ray is imported, which reads the mode. Variables that are set are kept.
     """
-    has_token = "RAY_AUTH_TOKEN_PATH" in os.environ or TOKEN_FILE.expanduser().exists()
-    if "RAY_AUTH_TOKEN" not in os.environ and (_given(address) == LOCAL or has_token):
+    if "RAY_AUTH_TOKEN" not in os.environ and (_given(address) == LOCAL or _has_token_file()):
         os.environ.setdefault("RAY_AUTH_MODE", "token")
+
+
+def _has_token_file() -> bool:
+    with suppress(RuntimeError):  # the user has no home directory
+        return "RAY_AUTH_TOKEN_PATH" in os.environ or TOKEN_FILE.expanduser().exists()
+    return False
 
 
 def _given(address: str | None) -> str:

@@ -1,0 +1,34 @@
+"""A user without a home directory, as in a container with any user id, is told so."""
+
+from __future__ import annotations
+
+import os
+import pwd
+
+import pytest
+
+from raylog.actors.announcement import announcing, find_announced
+from raylog.actors.local_ray import use_token_file
+from raylog.core.errors import ConfigError
+
+
+@pytest.fixture
+def homeless(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(_: int) -> None:
+        raise KeyError
+
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    monkeypatch.setattr(os, "environ", {})
+
+
+@pytest.mark.usefixtures("homeless")
+def test_a_cluster_is_neither_announced_nor_found_without_a_home_directory() -> None:
+    with pytest.raises(ConfigError, match="in the home directory: this user has none; set HOME"), announcing("shop"):
+        pass
+    assert find_announced("shop") is None
+
+
+@pytest.mark.usefixtures("homeless")
+def test_a_ray_is_joined_without_a_token_from_a_home_directory() -> None:
+    use_token_file("10.0.0.1:6379")
+    assert "RAY_AUTH_MODE" not in os.environ
