@@ -31,7 +31,7 @@ from tests.support.direct_broker import DirectBroker
 from tests.support.forms import by_form
 from tests.support.transactional_client import group_coordinator
 
-COMMITS = by_form(50_000, long=10_000_000)
+COMMITS = by_form(100_000, long=10_000_000)
 GROUPS = 2000
 PARTITIONS = 5
 """Of each group."""
