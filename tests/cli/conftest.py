@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import io
 import itertools
+import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import pytest
 
+from raylog.broker.broker import Broker
 from raylog.cli.main import main
+from raylog.core.ids import TopicPartition
 from tests.support.cluster_thread import RunningCluster, cluster_thread
+from tests.support.hang import HANG_SECONDS
 
 
 class Result(NamedTuple):
@@ -46,6 +50,22 @@ def cli(cluster: RunningCluster, capfd: pytest.CaptureFixture[str], monkeypatch:
         return Result(code, *capfd.readouterr())
 
     return run
+
+
+def wait_until_led(cluster: RunningCluster, *topics: str) -> None:
+    """A broker shows a new partition without a leader while it creates the directory of which it is the leader."""
+
+    def is_led(broker: Broker, topic: str) -> bool:
+        return topic in broker.image.topics and all(
+            TopicPartition(topic, partition.partition) in broker.partitions
+            for partition in broker.image.topics[topic].partitions
+            if partition.leader == broker.identity.node_id
+        )
+
+    deadline = time.monotonic() + HANG_SECONDS
+    while not cluster.do(lambda: all(is_led(broker, topic) for broker in cluster.brokers for topic in topics)):
+        assert time.monotonic() < deadline, topics
+        time.sleep(0.01)
 
 
 _NUMBERS = itertools.count()

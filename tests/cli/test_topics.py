@@ -6,12 +6,14 @@ import json
 
 from raylog.cli.topics import FILTERS
 from raylog.client.admin.topics import PartitionDescription
-from tests.cli.conftest import Cli
+from tests.cli.conftest import Cli, wait_until_led
+from tests.support.cluster_thread import RunningCluster
 
 
-def test_a_topic_is_created_described_and_deleted(cli: Cli, topic: str) -> None:
+def test_a_topic_is_created_described_and_deleted(cluster: RunningCluster, cli: Cli, topic: str) -> None:
     arguments = ("--partitions", "2", "--replication-factor", "1", "--config", "retention.ms=5000")
     assert cli("topics", "create", topic, *arguments) == (0, f"Created topic {topic}.\n", "")
+    wait_until_led(cluster, topic)
     code, out, err = cli("topics", "describe", topic)
     assert (code, err) == (0, "")
     head, *partitions = out.splitlines()
@@ -96,10 +98,11 @@ class TestAlter:
 class TestFilters:
     """min.insync.replicas above the number of replicas takes a healthy partition below it."""
 
-    def test_partitions_are_chosen_by_their_state(self, cli: Cli, topic: str) -> None:
+    def test_partitions_are_chosen_by_their_state(self, cluster: RunningCluster, cli: Cli, topic: str) -> None:
         cli("topics", "create", topic, "--partitions", "2", "--config", "min.insync.replicas=2")
         cli("topics", "create", f"{topic}-1", "--partitions", "1", "--config", "min.insync.replicas=1")
         both = (topic, f"{topic}-1")
+        wait_until_led(cluster, *both)
         for option, chosen in (
             ("--under-min-isr-partitions", {topic}),
             ("--at-min-isr-partitions", {f"{topic}-1"}),
