@@ -33,8 +33,6 @@ from tests.support.small_segments import with_small_segments
 
 START_SECONDS = 60.0
 STOP_SECONDS = 60.0
-SESSION_MS = 60_000
-"""On a busy machine the thread may have to wait for longer than 9 s, the default, and its brokers would be fenced."""
 CONTROLLER_ID = BrokerId(1000)
 T = TypeVar("T")
 
@@ -120,9 +118,7 @@ def cluster_thread(
 
     def configs_on(rack: str | None) -> Configs:
         own = {} if rack is None else {"broker.rack": rack}
-        return with_small_segments(
-            {"listeners": "PLAINTEXT://127.0.0.1:0", "broker.session.timeout.ms": SESSION_MS, **own, **config}
-        )
+        return with_small_segments({"listeners": "PLAINTEXT://127.0.0.1:0", **own, **config})
 
     configs = configs_on(None)
     listeners, controller_listeners = plan_listeners(configs), plan_controller_listeners(configs)
