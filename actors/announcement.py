@@ -96,7 +96,7 @@ def _open_locked(path: Path) -> int:
 
 
 def _file_of(name: str) -> Path:
-    """Raises OSError if the user has no home directory, as in a container with any user id."""
+    """Raises OSError if the user has no home directory, as in a container with an arbitrary user id."""
     try:
         home = Path.home()
     except RuntimeError:

@@ -43,11 +43,11 @@ def use_token_file(address: str | None) -> None:
     A Ray at `address` or RAY_ADDRESS is sent a token if this user has one; it may be a Ray without authentication,
     as KubeRay's is by default. Call it before Ray is imported, which reads the mode. Variables that are set are kept.
     """
-    if "RAY_AUTH_TOKEN" not in os.environ and (_given(address) == LOCAL or _has_token_file()):
+    if "RAY_AUTH_TOKEN" not in os.environ and (_given(address) == LOCAL or _has_token()):
         os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 
-def _has_token_file() -> bool:
+def _has_token() -> bool:
     with suppress(RuntimeError):  # the user has no home directory
         return "RAY_AUTH_TOKEN_PATH" in os.environ or TOKEN_FILE.expanduser().exists()
     return False

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -88,8 +89,9 @@ def record(class_path: str, archive: str) -> None:
 def _delete_unfinished(folder: Path) -> None:
     """Delete what a killed process left, and not what another one is writing."""
     for unfinished in folder.glob(".new-*"):
-        if time.time() - unfinished.stat().st_mtime > ABANDONED_SECONDS:
-            shutil.rmtree(unfinished, ignore_errors=True)
+        with suppress(FileNotFoundError):  # another process has finished
+            if time.time() - unfinished.stat().st_mtime > ABANDONED_SECONDS:
+                shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def _is_split(archive: Path) -> bool:

@@ -1,4 +1,4 @@
-"""A user without a home directory, as in a container with any user id, is told so."""
+"""A user without a home directory, as in a container with an arbitrary user id, gets a clear error."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from raylog.core.errors import ConfigError
 
 @pytest.fixture
 def homeless(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nobody(_: int) -> None:
+    def unknown_user(_: int) -> None:
         raise KeyError
 
-    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    monkeypatch.setattr(pwd, "getpwuid", unknown_user)
     monkeypatch.setattr(os, "environ", {})
 
 
