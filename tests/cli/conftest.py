@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import itertools
-import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -14,7 +13,7 @@ from raylog.broker.broker import Broker
 from raylog.cli.main import main
 from raylog.core.ids import TopicPartition
 from tests.support.cluster_thread import RunningCluster, cluster_thread
-from tests.support.hang import HANG_SECONDS
+from tests.support.java_process import wait_until
 
 
 class Result(NamedTuple):
@@ -62,10 +61,11 @@ def wait_until_led(cluster: RunningCluster, *topics: str) -> None:
             if partition.leader == broker.identity.node_id
         )
 
-    deadline = time.monotonic() + HANG_SECONDS
-    while not cluster.do(lambda: all(is_led(broker, topic) for broker in cluster.brokers for topic in topics)):
-        assert time.monotonic() < deadline, topics
-        time.sleep(0.01)
+    wait_until(
+        lambda: cluster.do(lambda: all(is_led(broker, topic) for broker in cluster.brokers for topic in topics)),
+        lambda: f"{topics} have partitions without a leader",
+        pause=0.01,
+    )
 
 
 _NUMBERS = itertools.count()

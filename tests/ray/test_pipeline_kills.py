@@ -52,7 +52,7 @@ pytestmark = [
     pytest.mark.ray,
     pytest.mark.spark,
     pytest.mark.usefixtures("ray_runtime"),
-    pytest.mark.skipif(not by_form(0, long=1), reason="three minutes for each victim: --long"),
+    pytest.mark.skipif(not by_form(0, long=1), reason="takes minutes: --long"),
 ]
 
 KILLS = 20
