@@ -103,7 +103,7 @@ def run(codes: list[str], folder: Path, environment: Mapping[str, str]) -> list[
         start_new_session=True,
     ) as shell:
         try:
-            output, _ = shell.communicate(timeout=HANG_SECONDS)
+            output, _ = shell.communicate(timeout=HANG_SECONDS * len(codes))
         except BaseException:
             os.killpg(shell.pid, signal.SIGTERM)  # raylog start stops its cluster
             raise
