@@ -3,7 +3,9 @@
 A producer's latency while nothing else happens, and while members join and leave a large group all the time; heartbeats
 of a calm group without other load, and while producers write at a rate. The load comes from other processes, which run
 on one core of a machine with two: they take half of its CPU time and no more, and what is measured has the other core.
-A coordinator of its own runs beside the load, as it would on another machine.
+With a coordinator of its own the nodes are apart as on two machines: the coordinator has the core of the storm while
+producers are measured, and the brokers have that of the producers while heartbeats are. How much a neighbour on the
+other core costs that has nothing to do with raylog is measured too.
 """
 
 from __future__ import annotations
@@ -43,7 +45,10 @@ SECONDS: Final = 15.0
 WARM_SECONDS: Final = 5.0
 READY_SECONDS: Final = 60.0
 COORDINATOR_IDS: Final = 2000
+_FIRST: Final = 0
+_LAST: Final = (os.cpu_count() or 1) - 1
 RATIO_AIM: Final = 1.2
+RATIO_SOLID: Final = 2.0
 CONFIG: Final = {
     "group.consumer.heartbeat.interval.ms": 1000,
     "group.consumer.min.heartbeat.interval.ms": 1000,
@@ -64,25 +69,39 @@ def measure() -> list[Figure]:
             for created in admin.create_topics([NewTopic(*each, 1) for each in topics.items()]).values():
                 created.result()
             address = _coordinator(servers, own=coordinators > 0)
-            for coordinator in cluster_status(cluster.name).coordinators:
-                _use_last_core(coordinator.pid)
-            calm = _produced(servers)
-            with _other_process(_storm, address):
-                stormy = _produced(servers)
-            figures += _compared(f"produce while {MEMBERS} members join and leave, {where}", calm, stormy)
-            calm = asyncio.run(_heartbeats(address, f"calm-{coordinators}"))
-            with _other_process(_produce, servers):
-                loaded = asyncio.run(_heartbeats(address, f"loaded-{coordinators}"))
-            figures += _compared(f"heartbeats while producers write, {where}", calm, loaded)
+            status = cluster_status(cluster.name)
+            brokers, apart = [each.pid for each in status.brokers], [each.pid for each in status.coordinators]
+            with _on_first_core():
+                if apart:
+                    _use_cores({_FIRST}, *brokers)
+                    _use_cores({_LAST}, *apart)
+                calm = _produced(servers)
+                with _other_process(_spin):
+                    beside = _produced(servers)
+                figures += _compared(f"produce beside a busy core, {where}", calm, beside, aim=None)
+                with _other_process(_storm, address):
+                    stormy = _produced(servers)
+                figures += _compared(f"produce while {MEMBERS} members join and leave, {where}", calm, stormy)
+                if apart:
+                    _use_cores({_LAST}, *brokers)
+                    _use_cores({_FIRST}, *apart)
+                calm = asyncio.run(_heartbeats(address, f"calm-{coordinators}"))
+                with _other_process(_spin):
+                    beside = asyncio.run(_heartbeats(address, f"beside-{coordinators}"))
+                figures += _compared(f"heartbeats beside a busy core, {where}", calm, beside, aim=None)
+                with _other_process(_produce, servers):
+                    loaded = asyncio.run(_heartbeats(address, f"loaded-{coordinators}"))
+                figures += _compared(f"heartbeats while producers write, {where}", calm, loaded)
     return figures
 
 
-def _compared(path: str, calm: list[float], loaded: list[float]) -> list[Figure]:
+def _compared(path: str, calm: list[float], loaded: list[float], aim: float | None = RATIO_AIM) -> list[Figure]:
     calm, loaded = sorted(calm), sorted(loaded)
+    solid = None if aim is None else RATIO_SOLID
     figures = []
     for percent in (50, 99):
         before, after = percentile(calm, percent), percentile(loaded, percent)
-        figures.append(figure(f"{path}: p{percent} of the calm one", "x", [after / before], solid=2.0, aim=RATIO_AIM))
+        figures.append(figure(f"{path}: p{percent} of the calm one", "x", [after / before], solid=solid, aim=aim))
         progress(f"{path}: p{percent} {before:.2f} ms, then {after:.2f} ms: {after / before:.2f}x")
     return figures
 
@@ -109,8 +128,8 @@ def _coordinator(servers: str, *, own: bool) -> str:
 
 
 @contextmanager
-def _other_process(load: Callable[[str], None], address: str) -> Iterator[None]:
-    process: BaseProcess = get_context("spawn").Process(target=_on_last_core, args=(load, address), daemon=True)
+def _other_process(load: Callable[..., None], *arguments: str) -> Iterator[None]:
+    process: BaseProcess = get_context("spawn").Process(target=_on_last_core, args=(load, *arguments), daemon=True)
     process.start()
     time.sleep(2 * WARM_SECONDS)  # it has imported what it needs, and has begun
     try:
@@ -120,14 +139,26 @@ def _other_process(load: Callable[[str], None], address: str) -> Iterator[None]:
         process.join()
 
 
-def _on_last_core(load: Callable[[str], None], address: str) -> None:
-    _use_last_core(os.getpid())
-    load(address)
+def _on_last_core(load: Callable[..., None], *arguments: str) -> None:
+    _use_cores({_LAST}, os.getpid())
+    load(*arguments)
 
 
-def _use_last_core(pid: int) -> None:
-    for thread in Path(f"/proc/{pid}/task").iterdir():
-        os.sched_setaffinity(int(thread.name), {max(os.sched_getaffinity(0))})
+@contextmanager
+def _on_first_core() -> Iterator[None]:
+    before = os.sched_getaffinity(0)
+    _use_cores({_FIRST}, os.getpid())
+    try:
+        yield
+    finally:
+        _use_cores(before, os.getpid())
+
+
+def _use_cores(cores: set[int], *pids: int) -> None:
+    """For all threads of these processes, and those that they start later."""
+    for pid in pids:
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            os.sched_setaffinity(int(thread.name), cores)
 
 
 def _produced(servers: str) -> list[float]:
@@ -159,6 +190,11 @@ async def _heartbeats(address: str, group: str) -> list[float]:
         each.stop()
     await asyncio.gather(*tasks)
     return beats
+
+
+def _spin() -> None:
+    while True:
+        pass
 
 
 def _storm(address: str) -> None:
