@@ -81,58 +81,47 @@ class TestStartAndStop:
         assert temporary_dirs("mishap") == []
 
     def test_data_dirs_are_kept_and_used_again(self, tmp_path: Path) -> None:
-        """Each of the three has one of the partitions."""
+        """Each of the three has one of the partitions. The second start has a port, and another configuration."""
         data_dirs = [str(tmp_path / f"disk-{number}") for number in range(3)]
+        port = free_port()
         cluster_ids = set()
-        values: list[bytes] = []
-        for run in range(2):
-            with raylog.start("kept", data_dir=data_dirs) as cluster:
-                cluster_ids.add(cluster_id_of(cluster.bootstrap_servers))
-                if run == 0:
-                    create_topic(cluster.bootstrap_servers, "t", partitions=3)
-                for partition in range(3):
-                    write(cluster.bootstrap_servers, "t", [b"%d" % run], partition=partition)
-                values.append(b"%d" % run)
-                for partition in range(3):
-                    found = read(cluster.bootstrap_servers, "t", partition=partition)
-                    assert found == list(enumerate(values))
+        with raylog.start(
+            "kept", data_dir=data_dirs, config={"num.partitions": 4, "auto.create.topics.enable": False}
+        ) as first:
+            cluster_ids.add(cluster_id_of(first.bootstrap_servers))
+            create_topic(first.bootstrap_servers, "default", partitions=-1)
+            assert read(first.bootstrap_servers, "default", partition=3) == []
+            create_topic(first.bootstrap_servers, "t", partitions=3)
+            for partition in range(3):
+                write(first.bootstrap_servers, "t", [b"first"], partition=partition)
+        with raylog.start("kept", data_dir=data_dirs, port=port) as second:
+            assert second.bootstrap_servers == f"127.0.0.1:{port}"
+            cluster_ids.add(cluster_id_of(second.bootstrap_servers))
+            for partition in range(3):
+                write(second.bootstrap_servers, "t", [b"second"], partition=partition)
+                found = read(second.bootstrap_servers, "t", partition=partition)
+                assert found == [(0, b"first"), (1, b"second")]
+            write(second.bootstrap_servers, "made-by-its-first-record", [b"v"])
+            assert read(second.bootstrap_servers, "made-by-its-first-record") == [(0, b"v")]
         assert len(cluster_ids) == 1
         assert [len(glob.glob(f"{path}/broker-0/t-*")) for path in data_dirs] == [1, 1, 1]
         assert temporary_dirs("kept") == []
 
-    def test_port_and_configuration_are_applied(self) -> None:
-        port = free_port()
-        with raylog.start("configured", config={"num.partitions": 4, "auto.create.topics.enable": False}) as first:
-            create_topic(first.bootstrap_servers, "default", partitions=-1)
-            assert read(first.bootstrap_servers, "default", partition=3) == []
-        with raylog.start("configured", port=port) as second:
-            assert second.bootstrap_servers == f"127.0.0.1:{port}"
-            assert "default" not in topics_of(second.bootstrap_servers)
 
-
-class TestConnect:
-    def test_a_connected_cluster_is_equal_and_stays_running(self) -> None:
-        with raylog.start("shared") as cluster:
-            with raylog.connect("shared") as again:
-                assert again.bootstrap_servers == cluster.bootstrap_servers
-                assert again.status() == cluster.status()
-            assert answers(cluster.bootstrap_servers)
-            raylog.connect("shared").stop()
-            assert not answers(cluster.bootstrap_servers)
-
-    def test_from_another_process(self, standing: raylog.Cluster) -> None:
-        write(standing.bootstrap_servers, "across", [b"hello"])
-        found = run_program(
-            "import json, os, raylog\n"
-            "with raylog.connect('standing', address=os.environ['ADDRESS']) as cluster:\n"
-            "    print(json.dumps({'servers': cluster.bootstrap_servers, 'pid': cluster.status()[0].pid}))\n",
-            ADDRESS=standing.ray_address,
-        )
-        assert found == {"servers": standing.bootstrap_servers, "pid": standing.status()[0].pid}
-        assert read(standing.bootstrap_servers, "across") == [(0, b"hello")]
+def test_another_process_connects_to_a_cluster(standing: raylog.Cluster) -> None:
+    write(standing.bootstrap_servers, "across", [b"hello"])
+    found = run_program(
+        "import json, os, raylog\n"
+        "with raylog.connect('standing', address=os.environ['ADDRESS']) as cluster:\n"
+        "    print(json.dumps({'servers': cluster.bootstrap_servers, 'pid': cluster.status()[0].pid}))\n",
+        ADDRESS=standing.ray_address,
+    )
+    assert found == {"servers": standing.bootstrap_servers, "pid": standing.status()[0].pid}
+    assert read(standing.bootstrap_servers, "across") == [(0, b"hello")]
 
 
 def test_two_clusters_are_independent() -> None:
+    """Each is found by its name, and ended so too."""
     with raylog.start("left") as left, raylog.start("right") as right:
         assert left.bootstrap_servers != right.bootstrap_servers
         assert cluster_id_of(left.bootstrap_servers) != cluster_id_of(right.bootstrap_servers)
@@ -142,8 +131,12 @@ def test_two_clusters_are_independent() -> None:
         assert read(left.bootstrap_servers, "t") == [(0, b"left")]
         assert read(right.bootstrap_servers, "t") == [(0, b"right")]
         assert "only-right" not in topics_of(left.bootstrap_servers)
-        assert raylog.connect("left").bootstrap_servers == left.bootstrap_servers
-        left.stop()
+        with raylog.connect("left") as again:
+            assert again.bootstrap_servers == left.bootstrap_servers
+            assert again.status() == left.status()
+        assert answers(left.bootstrap_servers)
+        raylog.connect("left").stop()
+        assert not answers(left.bootstrap_servers)
         assert read(right.bootstrap_servers, "t") == [(0, b"right")]
 
 
