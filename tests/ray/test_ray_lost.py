@@ -16,7 +16,13 @@ import pytest
 import raylog
 from raylog.actors.ray_watch import descendants
 from tests.compat.topics import create_topic
-from tests.ray.clients import cluster_id_of, read, topics_of, write
+from tests.ray.clients import cluster_id_of, read, write
+from tests.ray.test_three_brokers import (
+    TOPIC,
+    PartitionLoad,
+    until_in_the_middle_of_a_burst,
+    until_more,
+)
 from tests.support.environment import without_ray
 from tests.support.forms import by_form
 from tests.support.hang import HANG_SECONDS
@@ -26,15 +32,12 @@ pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
 
 KILLED = [("gcs_server", "its GCS"), ("raylet", "the raylet of this host")][: by_form(1, long=2)]
 """Executables of Ray, and what a message calls them."""
+PARTITIONS = 2
 RAYLOG = str(Path(sys.executable).with_name("raylog"))
 PROGRAM = """
 import sys, raylog
-from tests.compat.topics import create_topic
-from tests.ray.clients import cluster_id_of, write
 cluster = raylog.start("outlives", data_dir=sys.argv[1], brokers=2, group_coordinators=0, transaction_coordinators=0)
-create_topic(cluster.bootstrap_servers, "kept", partitions=2)
-write(cluster.bootstrap_servers, "kept", [b"a", b"b"])
-print(cluster_id_of(cluster.bootstrap_servers), flush=True)
+print(cluster.bootstrap_servers, flush=True)
 sys.stdin.read()
 """
 
@@ -52,6 +55,7 @@ def wait_until_gone(pids: list[int]) -> None:
 
 
 def test_the_cluster_is_restored_from_its_directories(tmp_path: Path) -> None:
+    """Every process is killed while records are sent; what was acknowledged is there, on the brokers where it was."""
     data_dir = str(tmp_path / "data")
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     with subprocess.Popen(
@@ -62,7 +66,11 @@ def test_the_cluster_is_restored_from_its_directories(tmp_path: Path) -> None:
         text=True,
     ) as process:
         assert process.stdout is not None
-        cluster_id = process.stdout.readline().strip()
+        servers = process.stdout.readline().strip()
+        create_topic(servers, TOPIC, partitions=PARTITIONS)
+        cluster_id = cluster_id_of(servers)
+        loads = [PartitionLoad(servers, partition) for partition in range(PARTITIONS)]
+        until_in_the_middle_of_a_burst(loads)
         killed = with_descendants(process.pid)
         assert len(killed) > 5  # the program, Ray's own processes, three actors
         for pid in killed:
@@ -70,9 +78,14 @@ def test_the_cluster_is_restored_from_its_directories(tmp_path: Path) -> None:
     wait_until_gone(killed)
     with raylog.start("outlives", data_dir=data_dir) as cluster:
         assert len(cluster.status()) == 2
-        assert cluster_id_of(cluster.bootstrap_servers) == cluster_id
-        assert topics_of(cluster.bootstrap_servers) >= {"kept"}
-        assert read(cluster.bootstrap_servers, "kept") == [(0, b"a"), (1, b"b")]
+        assert cluster.bootstrap_servers == servers
+        assert cluster_id_of(servers) == cluster_id
+        until_more(loads, loads)
+        for load in loads:
+            load.finish()
+            assert read(servers, TOPIC, load.partition) == load.ledger
+    with pytest.raises(raylog.ConfigError, match="contains 2 brokers"):
+        raylog.start("outlives", data_dir=data_dir, brokers=1)
 
 
 @pytest.mark.parametrize(("killed", "called"), KILLED)

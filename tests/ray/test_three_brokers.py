@@ -177,24 +177,3 @@ def test_a_killed_controller_affects_no_client(cluster: raylog.Cluster, loads: l
         while "after-the-controller" not in topics_of(server):
             assert time.monotonic() < deadline, server
             time.sleep(0.05)
-
-
-def test_ray_and_the_cluster_restart_on_the_same_directory(tmp_path: Path) -> None:
-    """Every process is killed without a word; what was acknowledged is there, spread as it was."""
-    data_dir = str(tmp_path / "data")
-    with raylog.start("again", data_dir=data_dir, brokers=3, **WITHOUT_COORDINATORS) as cluster:
-        create_topic(cluster.bootstrap_servers, TOPIC, partitions=PARTITIONS)
-        loads = [PartitionLoad(cluster.bootstrap_servers, partition) for partition in range(PARTITIONS)]
-        until_more(loads, loads, 100)
-        for load in loads:
-            load.finish()
-        servers = cluster.bootstrap_servers
-        status = cluster_status("again")
-        for pid in [*(broker.pid for broker in status.brokers), *(each.pid for each in status.controllers)]:
-            os.kill(pid, signal.SIGKILL)
-    with raylog.start("again", data_dir=data_dir) as cluster:
-        assert cluster.bootstrap_servers == servers
-        for load in loads:
-            assert read(cluster.bootstrap_servers, TOPIC, load.partition) == load.ledger
-    with pytest.raises(raylog.ConfigError, match="contains 3 brokers"):
-        raylog.start("again", data_dir=data_dir, brokers=2)
