@@ -9,7 +9,6 @@ import os
 import random
 import resource
 import socket
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,6 +41,7 @@ from raylog.transport import unix
 from tests.support.cluster_process import ClusterProcess, cluster_process
 from tests.support.cluster_thread import cluster_thread
 from tests.support.descriptors import descriptors, left_by_rounds, left_by_rounds_at_rest
+from tests.support.hang import wait_until
 from tests.support.raw_client import RawClient
 
 TP = TopicPartition("t", 0)
@@ -74,14 +74,7 @@ def others_notice_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
         reader.seek(0)
         assert [record.value for record in reader.read_records()] == [b"first"]
         assert witness.connection == 1
-        until(lambda: process.open_files() <= before)
-
-
-def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS_MAX
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+        wait_until(lambda: process.open_files() <= before)
 
 
 def knock(broker: ClusterProcess) -> socket.socket:
@@ -166,7 +159,7 @@ class TestHostilePeers:
             with knock(broker) as sock:
                 assert is_hung_up(sock)
         held.pop().close()
-        until(lambda: self.is_let_in(broker))
+        wait_until(lambda: self.is_let_in(broker))
         for sock in held:
             sock.close()
 

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from zlib import crc32
@@ -26,6 +25,7 @@ from raylog.protocol.messages.delete_records import DeleteRecordsPartition, Dele
 from tests.support.administration import create_topic
 from tests.support.cluster_process import ClusterProcess
 from tests.support.forms import by_form
+from tests.support.hang import wait_until
 from tests.support.raw_client import RawClient
 from tests.support.torture_reader import NATURES, ROW, payload
 
@@ -48,13 +48,6 @@ CONFIG = {
 }
 Rows = list[dict[int, int]]
 """By partition: checksum of the value by offset."""
-
-
-def wait_until(true: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + SECONDS_MAX
-    while not true():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.005)
 
 
 class Writer:
@@ -199,7 +192,7 @@ class Torture:
         """So that what happens next happens to readers that are reading. Others may lag and meet deleted records."""
         ends = [max(rows, default=-1) for rows in self.writer.ledger]
         for reader in self.readers[:2]:
-            wait_until(partial(reader.has_come_to, ends), f"{reader.nature} does not come to {ends}")
+            wait_until(partial(reader.has_come_to, ends), partial("{} does not come to {}".format, reader.nature, ends))
 
     def kill(self) -> None:
         """In the middle of what the writer has outstanding."""
@@ -231,7 +224,9 @@ class Torture:
         ledger = self.writer.ledger
         ends = [len(rows) for rows in ledger]
         assert [sorted(rows) for rows in ledger] == [list(range(end)) for end in ends]
-        wait_until(lambda: self.consumer.positions == ends, f"the consumer is at {self.consumer.positions}, not {ends}")
+        wait_until(
+            lambda: self.consumer.positions == ends, lambda: f"the consumer is at {self.consumer.positions}, not {ends}"
+        )
         self.consumer.stopping = True
         self.consumer.join()
         seen = {reader.nature: reader.stop_at(ends) for reader in self.readers}
@@ -254,7 +249,7 @@ class Torture:
             names = [os.readlink(file) for file in files.iterdir() if os.path.lexists(file)]
             return [name for name in names if "raylog-" in name or "eventfd" in name]
 
-        wait_until(lambda: len(left()) <= self.own_eventfds, f"the broker holds {left()}")
+        wait_until(lambda: len(left()) <= self.own_eventfds, lambda: f"the broker holds {left()}")
 
     own_eventfds = 2
     """Of libuv's loops, at most."""

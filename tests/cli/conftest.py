@@ -13,7 +13,7 @@ from raylog.broker.broker import Broker
 from raylog.cli.main import main
 from raylog.core.ids import TopicPartition
 from tests.support.cluster_thread import RunningCluster, cluster_thread
-from tests.support.java_process import wait_until
+from tests.support.hang import wait_until
 
 
 class Result(NamedTuple):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -24,7 +23,7 @@ from raylog.security.acl import Operation
 from raylog.transport import unix
 from tests.client.admin_faces import FACES, BlockingFace
 from tests.client.served import DOORS, Served, Target
-from tests.support.hang import HANG_SECONDS
+from tests.support.hang import HANG_SECONDS, wait_until
 from tests.support.ports import free_port
 
 faces = pytest.mark.parametrize("face", FACES, ids=lambda face: face.__name__)
@@ -42,12 +41,6 @@ def make(target: Target, request: pytest.FixtureRequest) -> Make:
         return admin
 
     return made
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + HANG_SECONDS
-    while not is_so():
-        assert time.monotonic() < deadline
 
 
 def failed(call: Callable[[], object]) -> AdminError:
@@ -95,9 +88,9 @@ def test_topics_from_creation_to_deletion(target: Target, make: Make, face: Any)
     operations = admin.describe_topics(one, include_authorized_operations=True)[one].authorized_operations
     assert {Operation.READ, Operation.ALTER_CONFIGS} <= operations
     admin.create_partitions({two: 3, three: NewPartitions(2, [[broker_id(admin)]])})
-    until(lambda: [len(each.partitions) for each in admin.describe_topics([two, three]).values()] == [3, 2])
+    wait_until(lambda: [len(each.partitions) for each in admin.describe_topics([two, three]).values()] == [3, 2])
     assert admin.delete_topics([one, made[two].topic_id]) == {one: None, made[two].topic_id: None}
-    until(lambda: {one, two, three} & {each.name for each in admin.list_topics()} == {three})
+    wait_until(lambda: {one, two, three} & {each.name for each in admin.list_topics()} == {three})
     admin.delete_topics(three)
 
 
@@ -105,7 +98,7 @@ def test_topics_from_creation_to_deletion(target: Target, make: Make, face: Any)
 def test_pages_of_partitions(target: Target, make: Make, face: Any) -> None:
     admin = make(face)
     names = sorted(target.new_topic(count) for count in (1, 3, 5))
-    until(lambda: set(names) <= {each.name for each in admin.list_topics()})
+    wait_until(lambda: set(names) <= {each.name for each in admin.list_topics()})
     described = admin.describe_topic_partitions(names, page_size=2)
     assert {name: [each.partition for each in topic.partitions] for name, topic in described.items()} == {
         name: [each.partition for each in topic.partitions] for name, topic in admin.describe_topics(names).items()
@@ -164,8 +157,8 @@ def test_configurations(target: Target, make: Make, face: Any) -> None:
             default: {"log.retention.ms": "70000"},
         }
     )
-    until(lambda: admin.describe_configs(broker)[broker]["log.retention.ms"].value == "70000")
-    until(lambda: admin.describe_configs(resource)[resource]["retention.ms"].value == "5000")
+    wait_until(lambda: admin.describe_configs(broker)[broker]["log.retention.ms"].value == "70000")
+    wait_until(lambda: admin.describe_configs(resource)[resource]["retention.ms"].value == "5000")
     found = admin.describe_configs([resource, broker, default])
     assert list(found) == [resource, broker, default]
     entry = found[resource]["retention.ms"]
@@ -176,8 +169,8 @@ def test_configurations(target: Target, make: Make, face: Any) -> None:
     admin.incremental_alter_configs(
         {resource: {"retention.ms": None, "cleanup.policy": Subtract("delete")}, default: {"log.retention.ms": None}}
     )
-    until(lambda: admin.describe_configs(broker)[broker]["log.retention.ms"].value != "70000")
-    until(lambda: not admin.describe_configs(resource)[resource]["retention.ms"].is_own)
+    wait_until(lambda: admin.describe_configs(broker)[broker]["log.retention.ms"].value != "70000")
+    wait_until(lambda: not admin.describe_configs(resource)[resource]["retention.ms"].is_own)
     entries = admin.describe_configs(resource, keys=["retention.ms", "cleanup.policy"], include_synonyms=True)[resource]
     assert {name: each.is_own for name, each in entries.items()} == {"retention.ms": False, "cleanup.policy": True}
     assert entries["cleanup.policy"].value == "compact"
@@ -211,7 +204,7 @@ def test_the_whole_configuration_is_replaced(target: Target, make: Make) -> None
     def own() -> list[str]:
         return [name for name, entry in admin.describe_configs(resource)[resource].items() if entry.is_own]
 
-    until(lambda: own() == ["segment.ms"])
+    wait_until(lambda: own() == ["segment.ms"])
 
 
 # --- the cluster
@@ -245,7 +238,7 @@ def test_log_directories(target: Target, make: Make, face: Any) -> None:
     admin, topic = make(face), target.new_topic(2)
     node = broker_id(admin)
     (path,) = admin.describe_log_dirs(node)[node]
-    until(lambda: len(admin.describe_log_dirs(node, [(topic, 0), (topic, 1)])[node][path].replicas) == 2)
+    wait_until(lambda: len(admin.describe_log_dirs(node, [(topic, 0), (topic, 1)])[node][path].replicas) == 2)
     found = admin.describe_log_dirs([node], [(topic, 1)])[node][path]
     assert found.error is None
     assert found.total_bytes > found.usable_bytes > 0
@@ -309,7 +302,7 @@ def test_closing_ends_the_calls_of_other_threads(request: pytest.FixtureRequest)
 
     thread = threading.Thread(target=call)
     thread.start()
-    until(lambda: bool(admin._core._open))
+    wait_until(lambda: bool(admin._core._open))
     admin.close()
     thread.join(HANG_SECONDS)
     assert [type(error) for error in errors] == [ClientClosedError]

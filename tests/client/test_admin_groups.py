@@ -18,8 +18,9 @@ from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from tests.client.admin_faces import FACES, BlockingFace
 from tests.client.served import Target
-from tests.client.test_admin import Make, faces, failed, make, until
+from tests.client.test_admin import Make, faces, failed, make
 from tests.support.cluster_thread import RunningCluster, cluster_thread
+from tests.support.hang import wait_until
 
 __all__ = ["make"]
 
@@ -39,7 +40,7 @@ def member(target: Target) -> Iterator[Any]:
         consumer = Consumer(**target.settings(), group_id=group, heartbeat_interval_ms=100, **settings)
         made.append(consumer)
         consumer.subscribe(topic)
-        until(lambda: consumer.poll(0.05) is not None and bool(consumer.assignment()))
+        wait_until(lambda: consumer.poll(0.05) is not None and bool(consumer.assignment()))
         return consumer
 
     yield join
@@ -182,7 +183,7 @@ def test_transactions(target: Target, make: Make, face: Any) -> None:
         fenced = admin.fence_producers([name])[name]
         assert fenced.producer_id == described.producer_id
         assert fenced.producer_epoch > described.producer_epoch
-        until(lambda: admin.describe_producers([tp])[tp][0].current_txn_start_offset is None)
+        wait_until(lambda: admin.describe_producers([tp])[tp][0].current_txn_start_offset is None)
         with pytest.raises(KafkaError):
             producer.commit_transaction()
     error = failed(lambda: admin.describe_transactions(["none", name]))
@@ -206,7 +207,7 @@ def test_a_hanging_transaction_is_aborted(target: Target, make: Make, face: Any)
             producer_epoch=state.producer_epoch,
             coordinator_epoch=coordinator_epoch,
         )
-        until(lambda: admin.list_offsets({tp: -1}, read_committed=True)[tp].offset == 2)
+        wait_until(lambda: admin.list_offsets({tp: -1}, read_committed=True)[tp].offset == 2)
 
 
 # --- several brokers
@@ -243,7 +244,7 @@ def test_each_item_goes_to_its_broker(three: RunningCluster, request: pytest.Fix
         node: {tp for tp in tps if brokers[tp.partition % 3] == node} for node in brokers
     }
     admin.alter_partition_reassignments({tps[0]: [brokers[1]]})
-    until(lambda: not admin.list_partition_reassignments())
+    wait_until(lambda: not admin.list_partition_reassignments())
     assert admin.describe_topics(topic)[topic].partitions[0].replicas == (brokers[1],)
     assert admin.list_offsets({tps[0]: -1})[tps[0]].offset == 1
 

@@ -20,7 +20,7 @@ from raylog.security.acl import Operation, ResourceType
 from tests.client.served import Target
 from tests.client.test_revoked_permissions import CONFIG, denied
 from tests.support.cluster_thread import cluster_thread
-from tests.support.hang import HANG_SECONDS
+from tests.support.hang import HANG_SECONDS, wait_until
 from tests.support.raw_client import RawClient
 
 TOPIC_DENIED = raylog.ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -134,15 +134,6 @@ def bench(target: Target) -> Iterator[Bench]:
     bench = Bench(target)
     yield bench
     bench.close()
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    pause = threading.Event()
-    for _ in range(int(HANG_SECONDS / 0.02)):
-        if is_so():
-            return
-        pause.wait(0.02)
-    raise AssertionError("it hangs")
 
 
 # --- the work of the tests
@@ -334,7 +325,7 @@ def test_a_worker_stays_in_its_group_while_work_takes_long(bench: Bench, deliver
     running = bench.start(Slow, delivery=delivery, consumer_config={"max_poll_interval_ms": 2_000})
     assert bench.values(3) == [b"0", b"1", b"2"]
     running.stop()
-    until(lambda: len(SEEN) == 5)
+    wait_until(lambda: len(SEEN) == 5)
     assert SEEN == [0, 0, 1, 2, "closed"]
     assert bench.committed() == 3
 
@@ -350,14 +341,14 @@ def wait_at_3(record: raylog.ConsumerRecord) -> Any:
 def test_stop_ends_after_the_current_record(bench: Bench, delivery: str) -> None:
     bench.write(9)
     running = bench.start(wait_at_3, delivery=delivery)
-    until(lambda: 3 in SEEN)
+    wait_until(lambda: 3 in SEEN)
     running.ask_to_stop()
     GATE.set()
     assert running.stop().counts.records == bench.committed() == len(SEEN) == 4
     # another member has the partitions at once, although this one has a name of its own in the group
     other = bench.start(wait_at_3, delivery=delivery, number=7)
     assert bench.values(9) == [b"%d" % number for number in range(9)]
-    until(lambda: other.progress().lag.keys() == {(bench.source, 0), (bench.source, 1)})
+    wait_until(lambda: other.progress().lag.keys() == {(bench.source, 0), (bench.source, 1)})
 
 
 def slow(record: raylog.ConsumerRecord) -> Any:
@@ -372,9 +363,9 @@ def test_partitions_move_when_their_current_record_is_done(bench: Bench, deliver
     bench.write(200)
     bench.write(200, 1, first=200)
     first = bench.start(slow, delivery=delivery, commit_interval_ms=60_000)
-    until(lambda: bool(SEEN))
+    wait_until(lambda: bool(SEEN))
     second = bench.start(slow, delivery=delivery, commit_interval_ms=60_000, number=1)
-    until(lambda: len(second.progress().lag) == 1)
+    wait_until(lambda: len(second.progress().lag) == 1)
     GATE.set()
     assert sorted(map(int, bench.values(400))) == list(range(400))
     counts = [running.stop().counts.records for running in (first, second)]
@@ -386,9 +377,9 @@ def test_partitions_move_when_their_current_record_is_done(bench: Bench, deliver
 def test_a_worker_is_fenced_by_another_one_with_its_name(bench: Bench, delivery: str) -> None:
     bench.write(9)
     first = bench.start(wait_at_3, delivery=delivery)
-    until(lambda: 3 in SEEN)
+    wait_until(lambda: 3 in SEEN)
     second = bench.start(double, delivery=delivery)
-    until(lambda: bench.committed() == 9)
+    wait_until(lambda: bench.committed() == 9)
     GATE.set()
     with pytest.raises(raylog.FencedError):
         first.ended.result(HANG_SECONDS)
@@ -409,9 +400,9 @@ def test_a_worker_is_fenced_by_another_one_with_its_name(bench: Bench, delivery:
 def test_what_is_done_is_committed_while_other_work_takes_long(bench: Bench) -> None:
     bench.write(9)
     running = bench.start(wait_at_3, commit_interval_ms=100)
-    until(lambda: 3 in SEEN)
+    wait_until(lambda: 3 in SEEN)
     assert bench.values(3) == [b"0", b"1", b"2"]
-    until(lambda: bench.committed() == running.progress().counts.records == 3)
+    wait_until(lambda: bench.committed() == running.progress().counts.records == 3)
     assert running.progress().lag[raylog.TopicPartition(bench.source, 0)] == 6
 
 

@@ -14,7 +14,6 @@ import json
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -113,13 +112,6 @@ def group_members() -> Iterator[Callable[..., GroupMember]]:
     finally:
         for member in made:
             member.kill()
-
-
-def wait_until(is_so: Callable[[], bool], what: Callable[[], object]) -> None:
-    end = time.monotonic() + PATIENCE_SECONDS
-    while not is_so():
-        assert time.monotonic() < end, what()
-        time.sleep(0.02)
 
 
 # --- the process

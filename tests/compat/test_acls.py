@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
@@ -34,6 +34,7 @@ from raylog.config.authorization import STANDARD_AUTHORIZER
 from tests.compat.kcat import Kcat
 from tests.compat.topics import create_topic
 from tests.support.cluster_thread import RunningCluster, cluster_thread
+from tests.support.hang import wait_until
 
 pytestmark = pytest.mark.compat
 
@@ -282,14 +283,15 @@ class TestChangingPermissions:
         assert deliver(producer, guarded) == KafkaError.TOPIC_AUTHORIZATION_FAILED
         allow(admin, cluster, guarded, WRITE)
         allow(admin, cluster, guarded, READ)
-        until(lambda: deliver(producer, guarded) is None)
+        # What a client has been refused it tries again when it next asks for metadata.
+        wait_until(lambda: deliver(producer, guarded) is None)
         consumer.assign([TopicPartition(guarded, 0, 0)])
         assert confluent_poll(consumer) is None
         take_away(admin, cluster, guarded, READ)
         assert deliver(producer, guarded) is None
         assert confluent_poll(consumer) == KafkaError.TOPIC_AUTHORIZATION_FAILED
         allow(admin, cluster, guarded, READ)
-        until(lambda: confluent_poll(consumer) is None)
+        wait_until(lambda: confluent_poll(consumer) is None)
         take_away(admin, cluster, guarded, WRITE)
         assert deliver(producer, guarded) == KafkaError.TOPIC_AUTHORIZATION_FAILED
         consumer.close()
@@ -348,11 +350,3 @@ def confluent_poll(consumer: Consumer) -> int | None:
     assert message is not None
     error = message.error()
     return None if error is None else error.code()
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """What a client has been refused it tries again with its next look at the metadata."""
-    deadline = time.monotonic() + SECONDS
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from itertools import count
 from typing import Any
@@ -22,6 +21,7 @@ from raylog.protocol.messages.incremental_alter_configs import (
 )
 from tests.compat.topics import create_topic
 from tests.support.cluster_thread import RunningCluster
+from tests.support.hang import wait_until
 from tests.support.raw_client import RawClient
 
 pytestmark = pytest.mark.compat
@@ -71,6 +71,7 @@ def test_a_topic_is_changed_and_reset(admin: AdminClient, topic: str, cluster: R
     partitions = [
         partition for broker in cluster.brokers for tp, partition in broker.partitions.items() if tp[0] == topic
     ]
+    # The other brokers hear of a change a moment after the response.
     wait_until(lambda: {partition.log.settings.retention_ms for partition in partitions} == {1234})
     change(admin, ResourceType.TOPIC, topic, ("retention.ms", AlterConfigOpType.DELETE, None))
     assert described(admin, ResourceType.TOPIC, topic)["retention.ms"].value == "604800000"
@@ -130,12 +131,3 @@ def segment_sizes(cluster: RunningCluster, topic: str) -> dict[int, set[int]]:
 def test_read_only_keys_are_refused(admin: AdminClient) -> None:
     with pytest.raises(KafkaException, match="listeners"):
         change(admin, ResourceType.BROKER, "0", ("listeners", AlterConfigOpType.SET, "PLAINTEXT://127.0.0.1:1"))
-
-
-def wait_until(holds: object) -> None:
-    """The other brokers hear of a change a moment after it is answered."""
-    assert callable(holds)
-    deadline = time.monotonic() + SECONDS
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

@@ -12,10 +12,11 @@ from confluent_kafka.admin import AdminClient
 
 import raylog
 from raylog.client.admin.configs import ConfigResource, ConfigResourceType
-from tests.compat.group_member import GroupMember, group_members, wait_until
+from tests.compat.group_member import GroupMember, group_members
 from tests.compat.test_groups import places, produce, values_read, wait_for_share, wait_for_values
 from tests.compat.topics import create_topic
 from tests.support.cluster_thread import RunningCluster, cluster_thread
+from tests.support.hang import wait_until
 
 pytestmark = pytest.mark.compat
 

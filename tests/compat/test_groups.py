@@ -18,11 +18,12 @@ from kafka import TopicPartition as KafkaPythonPartition
 
 from raylog.core.errors import ErrorCode
 from tests.compat.confluent import Confluent
-from tests.compat.group_member import LIBRARIES, GroupMember, Place, group_members, wait_until
+from tests.compat.group_member import LIBRARIES, GroupMember, Place, group_members
 from tests.compat.kcat import Kcat
 from tests.compat.row import Row
 from tests.compat.topics import create_topic
 from tests.support.cluster_thread import RunningCluster, cluster_thread
+from tests.support.hang import wait_until
 
 pytestmark = pytest.mark.compat
 

@@ -14,7 +14,7 @@ from tests.compat.confluent import Confluent
 from tests.compat.row import Row
 from tests.compat.topics import create_topic
 from tests.support.cluster_thread import RunningCluster, cluster_thread
-from tests.support.java_process import wait_until
+from tests.support.hang import wait_until
 
 pytestmark = pytest.mark.compat
 

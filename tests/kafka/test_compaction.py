@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from raylog.logstore.log_dir import LogDir
 from tests.kafka.history import ANSWER_SECONDS, NOW, Row, consume, create_topic, flush, producing
 from tests.kafka.kept import open_kafkas, rows_of
 from tests.logstore.test_cleaning import BUFFERS, run_cleaning
+from tests.support.hang import wait_until
 from tests.support.kafka_peer import KafkaPeer, java, kafka_peer
 
 pytestmark = pytest.mark.kafka
@@ -70,13 +70,6 @@ def compact(peer: KafkaPeer) -> None:
     java("kafka.admin.ConfigCommand", *command)
 
 
-def wait_until(what: str, condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + CLEANED_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.2)
-
-
 def cleaned_upto(peer: KafkaPeer) -> int:
     """As far as Kafka has written it; its first checkpoint is an empty file."""
     try:
@@ -106,7 +99,7 @@ def test_the_same_records_remain(peer: KafkaPeer, tmp_path: Path) -> None:
 
     peer.start()
     compact(peer)
-    wait_until("Kafka did not compact", lambda: cleaned_upto(peer) >= last_closed)
+    wait_until(lambda: cleaned_upto(peer) >= last_closed, lambda: "Kafka did not compact")
     assert cleaned_upto(peer) == last_closed
     assert difference(rows, consume(peer, TOPIC)) == []
 
@@ -134,7 +127,7 @@ def test_kafka_opens_what_raylog_has_compacted_and_compacts_it_again(peer: Kafka
         for number in range(700):
             producer.produce(TOPIC, partition=0, key=b"%d" % (number % 5), value=b"x" * 2000, timestamp=NOW)
     upto = cleaned_upto(peer)
-    wait_until("Kafka did not compact again", lambda: cleaned_upto(peer) > upto)
+    wait_until(lambda: cleaned_upto(peer) > upto, lambda: "Kafka did not compact again")
     after = {row.key: row.value for row in consume(peer, TOPIC, isolation_level="read_committed")}
     expected = table | {b"%d" % number: b"x" * 2000 for number in range(5)}
     assert {key: value for key, value in after.items() if value is not None} == {

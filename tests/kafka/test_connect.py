@@ -21,7 +21,8 @@ import pytest
 from raylog.logstore.checkpoint import CLEANER_OFFSET_FILE
 from tests.kafka.history import consume
 from tests.support.forms import by_form
-from tests.support.java_process import JavaProcess, killed_at_the_end, wait_until, write_properties
+from tests.support.hang import wait_until
+from tests.support.java_process import JavaProcess, killed_at_the_end, write_properties
 from tests.support.node_cluster import COUNT, NodeCluster
 from tests.support.ports import free_ports
 

@@ -14,7 +14,7 @@ from raylog.client.producer.producer import Producer
 from raylog.core.ids import TopicPartition
 from raylog.mirror.formats import Checkpoint, Heartbeat, OffsetSync
 from tests.mirror.test_control import NOW, STEP, control, flow_of, side
-from tests.support.java_process import wait_until
+from tests.support.hang import wait_until
 from tests.support.kafka_peer import class_path
 
 pytestmark = pytest.mark.kafka

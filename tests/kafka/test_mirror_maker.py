@@ -20,7 +20,8 @@ from raylog.client.admin.admin_client import AdminClient as OwnAdminClient
 from raylog.client.admin.configs import ConfigResource, ConfigResourceType
 from tests.kafka.history import ANSWER_SECONDS, QUIET, Server, consume, create_topic, flush
 from tests.support.forms import by_form
-from tests.support.java_process import JavaProcess, killed_at_the_end, wait_until, write_properties
+from tests.support.hang import wait_until
+from tests.support.java_process import JavaProcess, killed_at_the_end, write_properties
 from tests.support.kafka_peer import KafkaPeer, kafka_peer
 from tests.support.node_cluster import COUNT, NodeCluster
 from tests.support.ports import free_port

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from raylog.security.acl import AclBinding, Operation, PatternType, Permission, 
 from raylog.security.distinguished_name import distinguished_name
 from tests.support.certificates import STORE_PASSWORD, Certificates
 from tests.support.cluster_thread import RunningCluster, cluster_thread
-from tests.support.hang import HANG_SECONDS
+from tests.support.hang import HANG_SECONDS, wait_until
 from tests.support.kafka_peer import java
 
 pytestmark = pytest.mark.kafka
@@ -194,29 +194,22 @@ KINDS: dict[str, tuple[tuple[str, ...], set[AclBinding]]] = {
 }
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + HANG_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 class TestAcls:
     @pytest.mark.parametrize(("arguments", "added"), KINDS.values(), ids=KINDS)
     def test_each_kind_is_added_and_removed(
         self, secured: Secured, arguments: tuple[str, ...], added: set[AclBinding]
     ) -> None:
         secured.acls("--add", *arguments)
-        until(lambda: secured.entries() == added)
+        wait_until(lambda: secured.entries() == added)
         secured.acls("--remove", "--force", *arguments)
-        until(lambda: secured.entries() == set())
+        wait_until(lambda: secured.entries() == set())
 
     def test_they_are_listed(self, secured: Secured) -> None:
         secured.acls("--add", *ALICE, "--operation", "Read", "--topic", "t")
         secured.acls(
             "--add", *ALICE, "--operation", "Write", "--topic", "flights-", "--resource-pattern-type", "prefixed"
         )
-        until(lambda: len(secured.entries()) == 2)
+        wait_until(lambda: len(secured.entries()) == 2)
         everything = secured.acls("--list")
         assert "name=t, patternType=LITERAL" in everything
         assert "principal=User:alice, host=*, operation=READ, permissionType=ALLOW" in everything
@@ -227,7 +220,7 @@ class TestAcls:
         assert "operation=READ" in secured.acls("--list", "--principal", "User:alice", "--topic", "t")
         secured.acls("--remove", "--force", "--topic", "*", "--resource-pattern-type", "any")
         secured.acls("--remove", "--force", "--topic", "t", "--topic", "flights-", "--resource-pattern-type", "any")
-        until(lambda: secured.entries() == set())
+        wait_until(lambda: secured.entries() == set())
 
     def test_a_user_without_the_right_is_refused(self, secured: Secured) -> None:
         with pytest.raises(AssertionError, match="ClusterAuthorizationException"):
@@ -237,7 +230,7 @@ class TestAcls:
     def test_a_removed_right_is_refused_with_the_next_request(self, secured: Secured) -> None:
         right = (*ALICE, "--producer", "--topic", "p")
         secured.acls("--add", *right)
-        until(lambda: len(secured.entries()) == 3)
+        wait_until(lambda: len(secured.entries()) == 3)
         errors: list[KafkaError | None] = []
 
         def delivered(error: KafkaError | None, _: Message) -> None:
@@ -247,7 +240,7 @@ class TestAcls:
         for removed in (False, True):
             if removed:
                 secured.acls("--remove", "--force", *right)
-                until(lambda: secured.entries() == set())
+                wait_until(lambda: secured.entries() == set())
             producer.produce("p", b"x", on_delivery=delivered)
             assert producer.flush(HANG_SECONDS) == 0
         assert errors[0] is None

@@ -23,7 +23,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from raylog.logstore.checkpoint import CLEANER_OFFSET_FILE
 from tests.kafka.history import ANSWER_SECONDS, QUIET, consume, create_topic, flush
 from tests.support.forms import by_form
-from tests.support.java_process import JavaProcess, killed_at_the_end, wait_until, write_properties
+from tests.support.hang import wait_until
+from tests.support.java_process import JavaProcess, killed_at_the_end, write_properties
 from tests.support.kafka_peer import KAFKA_VERSION, NEWER_KAFKA_VERSION, class_path
 from tests.support.node_cluster import NodeCluster
 

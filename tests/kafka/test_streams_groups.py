@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.kafka.history import create_topic
-from tests.support.java_process import JavaProcess, killed_at_the_end, wait_until, write_properties
+from tests.support.hang import wait_until
+from tests.support.java_process import JavaProcess, killed_at_the_end, write_properties
 from tests.support.kafka_peer import NEWER_KAFKA_VERSION, class_path, java_command
 from tests.support.node_cluster import NodeCluster
 

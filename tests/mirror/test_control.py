@@ -40,7 +40,7 @@ from raylog.mirror.formats import Checkpoint, Heartbeat
 from raylog.mirror.offset_translation import OffsetSyncEmitter
 from raylog.security.acl import AclBinding, AclFilter, Operation, PatternType, Permission, ResourceType
 from tests.support.cluster_thread import cluster_thread
-from tests.support.java_process import wait_until
+from tests.support.hang import wait_until
 from tests.support.kafka_peer import kafka_peer
 
 NOW = 1_700_000_000_000

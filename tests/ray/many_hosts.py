@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ from tests.compat.topics import create_topic
 from tests.ray.clients import read
 from tests.ray.test_three_brokers import PartitionLoad, until_in_the_middle_of_a_burst, until_more
 from tests.support.environment import WITHOUT_COORDINATORS
-from tests.support.hang import HANG_SECONDS
+from tests.support.hang import HANG_SECONDS, wait_until
 
 NAME, TOPIC = "many-hosts", "spread"
 HOSTS = ("a", "b", "c")
@@ -63,13 +62,6 @@ def ray_node() -> dict[str, Any]:
     return {"num_cpus": 1, "object_store_memory": 100 << 20}
 
 
-def wait_until(is_so: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + HANG_SECONDS
-    while not is_so():
-        assert time.monotonic() < deadline, f"{what}: {cluster_status(NAME)}"
-        time.sleep(0.1)
-
-
 def states() -> dict[int, str]:
     return {broker.id: broker.state for broker in cluster_status(NAME).brokers}
 
@@ -95,6 +87,11 @@ def runs_anew(before: BrokerStatus) -> bool:
     return status.state == "running" and status.pid != before.pid
 
 
+def told(what: str) -> Callable[[], str]:
+    """With what there is of the cluster."""
+    return lambda: f"{what}: {cluster_status(NAME)}"
+
+
 def nodes_of_brokers() -> dict[int, str]:
     return {broker.id: broker.node for broker in cluster_status(NAME).brokers}
 
@@ -114,10 +111,10 @@ def lose_a_host(data_dir: str) -> list[PartitionLoad]:
     ray_cluster.remove_node(nodes["b"], allow_graceful=False)
     until_more(loads, loads, MORE)
     [lost] = [number for number, host in cluster_hosts(data_dir).items() if host == "b"]
-    wait_until(lambda: states().get(lost, "away") != "running", "a broker runs where its data is not")
+    wait_until(lambda: states().get(lost, "away") != "running", told("a broker runs where its data is not"))
     until_more(loads, loads, MORE)
     add_host(ray_cluster, "b")
-    wait_until(lambda: all_serve(cluster), "the host is back, and not all that was on it")
+    wait_until(lambda: all_serve(cluster), told("the host is back, and not all that was on it"))
     assert nodes_of_brokers()[lost] != placed[lost]
     until_more(loads, loads, MORE)
     for load in loads:
@@ -136,9 +133,9 @@ def grow_and_shrink(cluster: raylog.Cluster, data_dir: str) -> None:
     """A new broker is put on a host and looked after there as the others are; a removed one does not come back."""
     [added] = cluster.add_brokers()
     assert cluster_hosts(data_dir)[added.id] == "a", "all hosts have one, and the first was as good as the others"
-    wait_until(lambda: states() == dict.fromkeys(range(4), "running"), "one was added")
+    wait_until(lambda: states() == dict.fromkeys(range(4), "running"), told("one was added"))
     ray.kill(cluster.broker(added.id), no_restart=True)
-    wait_until(lambda: runs_anew(added), "the added broker was killed and did not come back")
+    wait_until(lambda: runs_anew(added), told("the added broker was killed and did not come back"))
     ray.get(cluster.broker(added.id).ready.remote())
     cluster.remove_broker(added.id)
     assert sorted(cluster_hosts(data_dir)) == sorted(states()) == [0, 1, 2]
@@ -150,7 +147,7 @@ def come_back(data_dir: str, ledger: Path, loads: list[PartitionLoad]) -> None:
     ray.init(address=ray_cluster.address, log_to_driver=False)
     placed = cluster_hosts(data_dir)
     cluster = raylog.start(NAME, data_dir=data_dir)
-    wait_until(lambda: all_serve(cluster), "all is back, and not all of it serves")
+    wait_until(lambda: all_serve(cluster), told("all is back, and not all of it serves"))
     assert cluster_hosts(data_dir) == placed
     with ledger.open("w") as file:
         for load in loads:

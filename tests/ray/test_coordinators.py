@@ -28,8 +28,9 @@ from raylog.actors.cluster import cluster_status
 from raylog.client.admin.partitions import ElectionType
 from raylog.metadata.node_roles import NodeRole
 from tests.compat.topics import create_topic
-from tests.ray.test_group_kills import CLIENT, Party, wait_until
+from tests.ray.test_group_kills import CLIENT, Party
 from tests.support.forms import by_form
+from tests.support.hang import wait_until
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
 

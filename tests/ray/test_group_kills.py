@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -52,7 +52,7 @@ from tests.support.group_ledger import (
     Recovered,
     check,
 )
-from tests.support.hang import HANG_SECONDS
+from tests.support.hang import HANG_SECONDS, wait_until
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
 
@@ -66,13 +66,6 @@ CONSUMED_PER_KILL_MIN = 100
 DESCRIBE_SECONDS = 2.0
 CLIENT = {"log_level": 0, "reconnect.backoff.max.ms": 1000}
 """Silence about brokers that are gone; and no waiting of ten seconds for one that has been back for nine."""
-
-
-def wait_until(is_so: Callable[[], bool], what: Callable[[], object]) -> None:
-    deadline = time.monotonic() + HANG_SECONDS
-    while not is_so():
-        assert time.monotonic() < deadline, what()
-        time.sleep(0.05)
 
 
 class Party(threading.Thread):

@@ -14,8 +14,8 @@ import raylog
 from raylog.cli.mirror import table
 from tests.client.served import Target
 from tests.mirror.flows import ends, seen
-from tests.ray.test_process import until
 from tests.support.forms import by_form
+from tests.support.hang import wait_until
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
 
@@ -46,7 +46,7 @@ def test_each_record_is_copied_once_while_actors_are_killed_added_and_removed(cl
             with raylog.Producer(bootstrap_servers=target.plain) as producer:
                 for number in range(RECORDS):
                     producer.send("orders", b"%d-%d" % (kill, number), partition=number % PARTITIONS)
-            until(lambda: mirror.status()[0].pid)
+            wait_until(lambda: mirror.status()[0].pid)
             pids = [each.pid for each in mirror.status() if each.pid]
             os.kill(pids[0] if kill == 0 else rng.choice(pids), signal.SIGKILL)
             mirror.scale(1 + kill % 3)
@@ -60,11 +60,11 @@ def test_each_record_is_copied_once_while_actors_are_killed_added_and_removed(cl
                 for each in flow.partitions
             }
 
-        until(lambda: copied() == wanted, lambda: str(mirror.status()))
+        wait_until(lambda: copied() == wanted, lambda: str(mirror.status()))
         assert sum(actor.restarts for actor in mirror.status()) > 0
         with raylog.AdminClient(bootstrap_servers=target.plain) as admin:
             admin.alter_consumer_group_offsets("readers", {("orders", number): end for number, end in wanted})
-            until(lambda: sum(copied_offsets(admin)) >= KILLS * RECORDS, lambda: str(mirror.status()))
+            wait_until(lambda: sum(copied_offsets(admin)) >= KILLS * RECORDS, lambda: str(mirror.status()))
         assert "A->B  orders" in table(mirror.status())
 
         def shown() -> list[str]:
@@ -72,7 +72,7 @@ def test_each_record_is_copied_once_while_actors_are_killed_added_and_removed(cl
 
         assert all('raylog_mirror_shards{source="A",target="B"' in each for each in shown())
         lag = 'raylog_mirror_lag{source="A",target="B",topic="A.orders"'
-        until(lambda: any(lag in each for each in shown()), shown)  # an actor that has just begun knows it soon
+        wait_until(lambda: any(lag in each for each in shown()), shown)  # an actor that has just begun knows it soon
         with pytest.raises(raylog.ConfigError, match="actors=0"):
             mirror.scale(0)
     for partition in range(PARTITIONS):

@@ -44,9 +44,9 @@ from raylog.txncoord.shards import TRANSACTION_TOPIC
 from tests.conftest import files_unpacked_by_java_are_removed
 from tests.ray.conftest import KILLED
 from tests.ray.pipeline_driver import EXECUTOR_VARIABLE
-from tests.ray.test_group_kills import wait_until
 from tests.ray.test_transaction_kills import all_run
 from tests.support.forms import by_form
+from tests.support.hang import wait_until
 
 pytestmark = [
     pytest.mark.ray,

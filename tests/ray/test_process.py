@@ -6,9 +6,9 @@ import os
 import random
 import signal
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import pytest
 import raylog
 from tests.compat.topics import create_topic
 from tests.support.forms import by_form
-from tests.support.hang import HANG_SECONDS
+from tests.support.hang import HANG_SECONDS, wait_until
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
 
@@ -50,13 +50,6 @@ def write(topic: str, numbers: range) -> None:
     with raylog.Producer(bootstrap_servers=SERVERS) as producer:
         for number in numbers:
             producer.send(topic, b"%d" % number, partition=number % PARTITIONS)
-
-
-def until(is_so: Any, what: Any = lambda: "it hangs") -> None:
-    deadline = time.monotonic() + HANG_SECONDS
-    while not is_so():
-        assert time.monotonic() < deadline, what()
-        time.sleep(0.05)
 
 
 def read_all(topic: str, count: int) -> list[raylog.ConsumerRecord]:
@@ -103,6 +96,10 @@ def unlucky(record: raylog.ConsumerRecord) -> Any:
     return record.value
 
 
+def has_restarted(pool: raylog.Pool, times: int) -> bool:
+    return pool.progress().restarts == times
+
+
 def pids(folder: Path) -> list[int]:
     """The processes of the workers that live."""
     return [int(file.name) for file in folder.iterdir() if Path("/proc", file.name).exists()]
@@ -132,15 +129,15 @@ def test_exact_while_workers_are_killed(topics: tuple[str, str, str], delivery: 
             write(source, numbers)
             if number % 2:
                 os.kill(rng.choice(pids(tmp_path)), signal.SIGKILL)
-            until(lambda number=number: pool.progress().restarts == number + 1, pool.progress)
+            wait_until(partial(has_restarted, pool, number + 1), pool.progress)
         written = RECORDS * KILLS
         values = Counter(int(record.value) for record in read_all(output, written))
         assert values.keys() == set(range(written))
         assert (max(values.values()) > 1) == (delivery == "at_least_once")
-        until(lambda: sum(pool.progress().lag.values()) == 0, pool.progress)
+        wait_until(lambda: sum(pool.progress().lag.values()) == 0, pool.progress)
         progress = pool.stop()
     assert (progress.state, progress.restarts, progress.failures) == ("stopped", KILLS, 0)
-    until(lambda: not pids(tmp_path))
+    wait_until(lambda: not pids(tmp_path))
     in_order = Counter[int]()
     for record in read_all(output, written) if delivery == "exactly_once" else []:
         assert int(record.value) // PARTITIONS == in_order[record.partition], "not in order"
@@ -165,7 +162,7 @@ def test_a_pool_whose_own_actor_is_killed(topics: tuple[str, str, str], tmp_path
         ray.kill(pool._actor, no_restart=False)
         write(source, range(200))
         assert Counter(int(record.value) for record in read_all(output, 200)) == Counter(range(200))
-        until(lambda: former not in pids(tmp_path))
+        wait_until(lambda: former not in pids(tmp_path))
         assert pool.progress().state == "running"
 
 
@@ -187,10 +184,10 @@ def test_dead_letters_and_progress_from_a_task(topics: tuple[str, str, str]) -> 
     with pool:
         assert [record.value for record in read_all(dead, 1)] == [b"13"]
         assert {int(record.value) for record in read_all(output, 19)} == set(range(20)) - {13}
-        until(lambda: pool.progress().records == 20)
+        wait_until(lambda: pool.progress().records == 20)
         ask: Any = ray.remote(num_cpus=0)(lambda pool: pool.progress())
         progress = ray.get(ask.remote(pool))
-        until(lambda: len(pool.progress().lag) == PARTITIONS)
+        wait_until(lambda: len(pool.progress().lag) == PARTITIONS)
         assert (progress.state, progress.outputs, progress.dead_letters, progress.failures) == ("running", 19, 1, 2)
         assert set(pool.progress().lag.values()) == {0}
         assert not pool.wait(0)

@@ -25,10 +25,10 @@ import raylog
 from raylog.actors.cluster import cluster_status
 from tests.compat.topics import create_topic
 from tests.ray.conftest import KILLED
-from tests.ray.test_group_kills import CLIENT, Party, Writer, wait_until
+from tests.ray.test_group_kills import CLIENT, Party, Writer
 from tests.support.forms import by_form
 from tests.support.group_ledger import Acknowledged, Entry
-from tests.support.hang import HANG_SECONDS
+from tests.support.hang import HANG_SECONDS, wait_until
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
 

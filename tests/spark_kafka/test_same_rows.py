@@ -16,7 +16,7 @@ from raylog.protocol.records.compression import Codec
 from raylog.protocol.records.isolation import IsolationLevel
 from raylog.raydp_bridge.source import read_topic
 from tests.spark_kafka.conftest import options
-from tests.support.java_process import wait_until
+from tests.support.hang import wait_until
 from tests.support.odd_topics import (
     PARTITIONS,
     by_stock_consumer,

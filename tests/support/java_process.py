@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -79,11 +78,3 @@ def killed_at_the_end(processes: Sequence[JavaProcess]) -> Iterator[None]:
     finally:
         for process in processes:
             process.kill()
-
-
-def wait_until(condition: Callable[[], bool], what: Callable[[], str], *, pause: float = 0.1) -> None:
-    """Raises AssertionError with `what` if the condition does not become true."""
-    deadline = time.monotonic() + HANG_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, what()
-        time.sleep(pause)
