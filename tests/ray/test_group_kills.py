@@ -16,6 +16,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -101,8 +102,13 @@ class Party(threading.Thread):
     def end(self) -> None:
         self.ask_to_end()
         self.join(HANG_SECONDS)
-        assert not self.is_alive(), self.name
+        assert not self.is_alive(), f"{self.name} is still at {self.where()}"
         self.look()
+
+    def where(self) -> list[str]:
+        """The calls that the thread is in, the innermost last: a client that hangs is in one of its library's."""
+        frame = None if self.ident is None else sys._current_frames().get(self.ident)
+        return [f"{each.name}:{each.lineno}" for each in traceback.extract_stack(frame)] if frame is not None else []
 
 
 class Writer(Party):
@@ -405,6 +411,7 @@ class Run:
         return {
             "described": self.described,
             "holds": {member.name: sorted(member.holds) for member in self.members},
+            "at": {member.name: member.where()[-1:] for member in self.members},
             "acknowledged": dict(self.writer.acknowledged),
             "committed": self.observer.committed,
             "last": [entry for entry in self.ledger if not isinstance(entry, Acknowledged | Consumed)][-20:],

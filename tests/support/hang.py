@@ -15,5 +15,5 @@ def wait_until(is_so: Callable[[], object], what: Callable[[], object] = lambda:
     """Raises AssertionError with what `what` returns if it does not become so."""
     deadline = time.monotonic() + HANG_SECONDS
     while not is_so():
-        assert time.monotonic() < deadline, what()
+        assert time.monotonic() < deadline, str(what())  # pytest shortens all but strings
         time.sleep(pause)
