@@ -130,7 +130,7 @@ class Writer(Party):
         self._errors: list[KafkaError] = []
 
     def act(self) -> None:
-        producer = Producer({"bootstrap.servers": self._servers, "enable.idempotence": True, "linger.ms": 5, **CLIENT})
+        producer = Producer({"bootstrap.servers": self._servers, "enable.idempotence": True, "linger.ms": 20, **CLIENT})
         given, start = 0, time.monotonic()
         while self.goes_on:
             while given < (time.monotonic() - start) * self._per_second:

@@ -45,7 +45,7 @@ class PartitionLoad:
             {
                 "bootstrap.servers": bootstrap_servers,
                 "enable.idempotence": True,
-                "linger.ms": 5,
+                "linger.ms": 20,
                 "batch.num.messages": 50,
                 **config,
             }
