@@ -4,8 +4,10 @@ A producer's latency while nothing else happens, and while members join and leav
 of a calm group without other load, and while producers write at a rate. The load comes from other processes, which run
 on one core of a machine with two: they take half of its CPU time and no more, and what is measured has the other core.
 With a coordinator of its own the nodes are apart as on two machines: the coordinator has the core of the storm while
-producers are measured, and the brokers have that of the producers while heartbeats are. How much a neighbour on the
-other core costs that has nothing to do with raylog is measured too.
+producers are measured, and the brokers have that of the producers while heartbeats are.
+
+Calm and loaded phases alternate with the same connections and members, since latencies differ more between two groups
+than between two loads. A third phase tells what any busy neighbour costs on that machine, raylog's or not.
 """
 
 from __future__ import annotations
@@ -13,10 +15,12 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import Enum
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -41,7 +45,10 @@ PARTITIONS: Final = 100
 PRODUCED_PER_SECOND: Final = 3000
 """By the load of producers; the records have 1 KiB."""
 PROBE_SECONDS: Final = 0.01
-SECONDS: Final = 15.0
+ROUNDS: Final = 5
+SECONDS: Final = 5.0
+"""Of each phase in each round, once it has settled."""
+SETTLE_SECONDS: Final = 2.0
 WARM_SECONDS: Final = 5.0
 READY_SECONDS: Final = 60.0
 COORDINATOR_IDS: Final = 2000
@@ -55,6 +62,12 @@ CONFIG: Final = {
     "offsets.topic.num.partitions": 1,
     "default.replication.factor": 1,
 }
+
+
+class Phase(Enum):
+    CALM = "calm"
+    BUSY_CORE = "a program that has nothing to do with raylog uses the other core"
+    LOADED = "loaded"
 
 
 def measure() -> list[Figure]:
@@ -75,34 +88,29 @@ def measure() -> list[Figure]:
                 if apart:
                     _use_cores({_FIRST}, *brokers)
                     _use_cores({_LAST}, *apart)
-                calm = _produced(servers)
-                with _other_process(_spin):
-                    beside = _produced(servers)
-                figures += _compared(f"produce beside a busy core, {where}", calm, beside, aim=None)
-                with _other_process(_storm, address):
-                    stormy = _produced(servers)
-                figures += _compared(f"produce while {MEMBERS} members join and leave, {where}", calm, stormy)
+                with _neighbours(_storm, address) as phases:
+                    figures += _compared(
+                        "produce", f"{MEMBERS} members join and leave", where, _produced(servers, phases)
+                    )
                 if apart:
                     _use_cores({_LAST}, *brokers)
                     _use_cores({_FIRST}, *apart)
-                calm = asyncio.run(_heartbeats(address, f"calm-{coordinators}"))
-                with _other_process(_spin):
-                    beside = asyncio.run(_heartbeats(address, f"beside-{coordinators}"))
-                figures += _compared(f"heartbeats beside a busy core, {where}", calm, beside, aim=None)
-                with _other_process(_produce, servers):
-                    loaded = asyncio.run(_heartbeats(address, f"loaded-{coordinators}"))
-                figures += _compared(f"heartbeats while producers write, {where}", calm, loaded)
+                with _neighbours(_produce, servers) as phases:
+                    taken = asyncio.run(_heartbeats(address, phases))
+                    figures += _compared("heartbeats", "producers write", where, taken)
     return figures
 
 
-def _compared(path: str, calm: list[float], loaded: list[float], aim: float | None = RATIO_AIM) -> list[Figure]:
-    calm, loaded = sorted(calm), sorted(loaded)
-    solid = None if aim is None else RATIO_SOLID
+def _compared(measured: str, load: str, where: str, taken: dict[Phase, list[float]]) -> list[Figure]:
     figures = []
-    for percent in (50, 99):
-        before, after = percentile(calm, percent), percentile(loaded, percent)
-        figures.append(figure(f"{path}: p{percent} of the calm one", "x", [after / before], solid=solid, aim=aim))
-        progress(f"{path}: p{percent} {before:.2f} ms, then {after:.2f} ms: {after / before:.2f}x")
+    for phase, what in ((Phase.BUSY_CORE, "a program uses the other core"), (Phase.LOADED, load)):
+        path = f"{measured} while {what}, {where}"
+        solid, aim = (RATIO_SOLID, RATIO_AIM) if phase is Phase.LOADED else (None, None)
+        for percent in (50, 99):
+            before, after = (percentile(sorted(taken[each]), percent) for each in (Phase.CALM, phase))
+            ratio = after / before
+            figures.append(figure(f"{path}: p{percent} of the calm one", "x", [ratio], solid=solid, aim=aim))
+            progress(f"{path}: p{percent} {before:.2f} ms, then {after:.2f} ms: {ratio:.2f}x")
     return figures
 
 
@@ -128,20 +136,45 @@ def _coordinator(servers: str, *, own: bool) -> str:
 
 
 @contextmanager
-def _other_process(load: Callable[..., None], *arguments: str) -> Iterator[None]:
-    process: BaseProcess = get_context("spawn").Process(target=_on_last_core, args=(load, *arguments), daemon=True)
-    process.start()
-    time.sleep(2 * WARM_SECONDS)  # it has imported what it needs, and has begun
+def _neighbours(load: Callable[[str], None], address: str) -> Iterator[Iterator[Phase]]:
+    """The phases in turn, ROUNDS times each; between them neither the load nor the other program runs."""
+    processes = {Phase.LOADED: _on_last_core(load, address), Phase.BUSY_CORE: _on_last_core(_spin, address)}
+    time.sleep(2 * WARM_SECONDS)  # they have imported what they need, and have begun
+    for process in processes.values():
+        _signal(process, signal.SIGSTOP)
     try:
-        yield
+        yield _phases(processes)
     finally:
-        process.kill()
-        process.join()
+        for process in processes.values():
+            process.kill()
+            process.join()
 
 
-def _on_last_core(load: Callable[..., None], *arguments: str) -> None:
+def _phases(processes: dict[Phase, BaseProcess]) -> Iterator[Phase]:
+    for _ in range(ROUNDS):
+        for phase in Phase:
+            process = processes.get(phase)
+            if process is not None:
+                _signal(process, signal.SIGCONT)
+            yield phase
+            if process is not None:
+                _signal(process, signal.SIGSTOP)
+
+
+def _on_last_core(load: Callable[[str], None], address: str) -> BaseProcess:
+    process: BaseProcess = get_context("spawn").Process(target=_run_on_last_core, args=(load, address), daemon=True)
+    process.start()
+    return process
+
+
+def _run_on_last_core(load: Callable[[str], None], address: str) -> None:
     _use_cores({_LAST}, os.getpid())
-    load(*arguments)
+    load(address)
+
+
+def _signal(process: BaseProcess, number: signal.Signals) -> None:
+    assert process.pid is not None
+    os.kill(process.pid, number)
 
 
 @contextmanager
@@ -161,38 +194,43 @@ def _use_cores(cores: set[int], *pids: int) -> None:
             os.sched_setaffinity(int(thread.name), cores)
 
 
-def _produced(servers: str) -> list[float]:
+def _produced(servers: str, phases: Iterator[Phase]) -> dict[Phase, list[float]]:
     """The milliseconds from each record to its acknowledgement; one at a time, to both brokers in turn."""
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 0, "acks": "1"})
-    taken: list[float] = []
-    until, sent = time.monotonic() + WARM_SECONDS + SECONDS, 0
-    while time.monotonic() < until:
-        begun = time.perf_counter()
-        producer.produce("probed", b"x" * 1024, partition=sent % 2)
-        producer.flush()
-        sent += 1
-        if until - time.monotonic() < SECONDS:
-            taken.append((time.perf_counter() - begun) * 1000)
-        time.sleep(PROBE_SECONDS)
+    taken: dict[Phase, list[float]] = {phase: [] for phase in Phase}
+    sent = 0
+    for phase in phases:
+        until = time.monotonic() + SETTLE_SECONDS + SECONDS
+        while (left := until - time.monotonic()) > 0:
+            begun = time.perf_counter()
+            producer.produce("probed", b"x" * 1024, partition=sent % 2)
+            producer.flush()
+            sent += 1
+            if left < SECONDS:
+                taken[phase].append((time.perf_counter() - begun) * 1000)
+            time.sleep(PROBE_SECONDS)
     return taken
 
 
-async def _heartbeats(address: str, group: str) -> list[float]:
+async def _heartbeats(address: str, phases: Iterator[Phase]) -> dict[Phase, list[float]]:
     """The milliseconds of heartbeats, once the members have their partitions."""
-    members = [ConsumerMember(address, group, "shared", PARTITIONS) for _ in range(CALM_MEMBERS)]
+    members = [ConsumerMember(address, "calm", "shared", PARTITIONS) for _ in range(CALM_MEMBERS)]
     tasks = [asyncio.create_task(each.run()) for each in members]
     await until_shared(members, tasks, PARTITIONS, timeout_seconds=READY_SECONDS)
-    for each in members:
-        each.beats.clear()
-    await asyncio.sleep(SECONDS)
-    beats = [beat for each in members for beat in each.beats]
+    taken: dict[Phase, list[float]] = {phase: [] for phase in Phase}
+    for phase in phases:
+        await asyncio.sleep(SETTLE_SECONDS)
+        for each in members:
+            each.beats.clear()
+        await asyncio.sleep(SECONDS)
+        taken[phase] += [beat for each in members for beat in each.beats]
     for each in members:
         each.stop()
     await asyncio.gather(*tasks)
-    return beats
+    return taken
 
 
-def _spin() -> None:
+def _spin(_: str) -> None:
     while True:
         pass
 
@@ -216,12 +254,15 @@ async def _join_and_leave(address: str) -> None:
 
 def _produce(servers: str) -> None:
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 5, "acks": "1"})
-    sent, begun = 0, time.monotonic()
+    sent, due, worked = 0, 0.0, time.monotonic()
     while True:
-        while sent > (time.monotonic() - begun) * PRODUCED_PER_SECOND:
-            producer.poll(0.005)
-        producer.produce("loaded", b"x" * 1024, partition=sent % 2)
-        sent += 1
+        now = time.monotonic()
+        due += min(now - worked, 0.1) * PRODUCED_PER_SECOND  # nothing is made up for after a pause
+        worked = now
+        while due >= 1:
+            producer.produce("loaded", b"x" * 1024, partition=sent % 2)
+            sent, due = sent + 1, due - 1
+        producer.poll(0.005)
 
 
 if __name__ == "__main__":
