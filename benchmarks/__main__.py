@@ -38,6 +38,7 @@ from benchmarks.turns import longest_turn
 PARTS = (
     "start-up",
     "groups",
+    "storm",
     "partitions",
     "replication",
     "small-records",
@@ -86,6 +87,7 @@ def _measure(arguments: argparse.Namespace) -> list[Figure]:
         figures += start_up.measure(runs)
     if only in (None, "groups"):
         figures += groups.measure(runs)
+    if only in (None, "storm"):
         figures += storm.measure()
     if only in (None, "partitions"):
         figures += many_partitions.measure(runs, arguments.dir)

@@ -14,6 +14,7 @@ ALL: Final = "all"
 TITLES: Final = {
     "start-up": "Start",
     "groups": "Groups",
+    "storm": "Rebalances beside producers",
     "partitions": "Many partitions",
     "replication": "Replication",
     "small-records": "Small records",
