@@ -19,7 +19,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from enum import Enum
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
@@ -42,7 +42,7 @@ CHANGES_PER_SECOND: Final = 40
 """Half of them join, half of them leave."""
 CALM_MEMBERS: Final = 50
 PARTITIONS: Final = 100
-PRODUCED_PER_SECOND: Final = 3000
+PRODUCED_PER_SECOND: Final = 9000
 """By the load of producers; the records have 1 KiB."""
 PROBE_SECONDS: Final = 0.01
 ROUNDS: Final = 5
@@ -88,20 +88,21 @@ def measure() -> list[Figure]:
                 if apart:
                     _use_cores({_FIRST}, *brokers)
                     _use_cores({_LAST}, *apart)
-                with _neighbours(_storm, address) as phases:
-                    figures += _compared(
-                        "produce", f"{MEMBERS} members join and leave", where, _produced(servers, phases)
-                    )
+                with closing(Neighbours(_storm, address)) as others:
+                    taken = _produced(servers, others.phases())
+                    figures += _compared("produce", f"{MEMBERS} members join and leave", where, taken, others)
                 if apart:
                     _use_cores({_LAST}, *brokers)
                     _use_cores({_FIRST}, *apart)
-                with _neighbours(_produce, servers) as phases:
-                    taken = asyncio.run(_heartbeats(address, phases))
-                    figures += _compared("heartbeats", "producers write", where, taken)
+                with closing(Neighbours(_produce, servers)) as others:
+                    taken = asyncio.run(_heartbeats(address, others.phases()))
+                    figures += _compared("heartbeats", "producers write", where, taken, others)
     return figures
 
 
-def _compared(measured: str, load: str, where: str, taken: dict[Phase, list[float]]) -> list[Figure]:
+def _compared(
+    measured: str, load: str, where: str, taken: dict[Phase, list[float]], others: Neighbours
+) -> list[Figure]:
     figures = []
     for phase, what in ((Phase.BUSY_CORE, "a program uses the other core"), (Phase.LOADED, load)):
         path = f"{measured} while {what}, {where}"
@@ -111,6 +112,8 @@ def _compared(measured: str, load: str, where: str, taken: dict[Phase, list[floa
             ratio = after / before
             figures.append(figure(f"{path}: p{percent} of the calm one", "x", [ratio], solid=solid, aim=aim))
             progress(f"{path}: p{percent} {before:.2f} ms, then {after:.2f} ms: {ratio:.2f}x")
+        figures.append(figure("  use of the other core", "x", [others.use(phase)]))
+        progress(f"{path}: {others.use(phase):.0%} of the other core, {others.use(Phase.CALM):.0%} in calm")
     return figures
 
 
@@ -135,30 +138,49 @@ def _coordinator(servers: str, *, own: bool) -> str:
     return asyncio.run(find())
 
 
-@contextmanager
-def _neighbours(load: Callable[[str], None], address: str) -> Iterator[Iterator[Phase]]:
-    """The phases in turn, ROUNDS times each; between them neither the load nor the other program runs."""
-    processes = {Phase.LOADED: _on_last_core(load, address), Phase.BUSY_CORE: _on_last_core(_spin, address)}
-    time.sleep(2 * WARM_SECONDS)  # they have imported what they need, and have begun
-    for process in processes.values():
-        _signal(process, signal.SIGSTOP)
-    try:
-        yield _phases(processes)
-    finally:
-        for process in processes.values():
+class Neighbours:
+    """The load, and a program that has nothing to do with raylog: both on the last core, and stopped between phases."""
+
+    def __init__(self, load: Callable[[str], None], address: str) -> None:
+        self._processes = {Phase.LOADED: _on_last_core(load, address), Phase.BUSY_CORE: _on_last_core(_spin, address)}
+        self._used = {phase: [0, 0] for phase in Phase}
+        time.sleep(2 * WARM_SECONDS)  # they have imported what they need, and have begun
+        self._signal(signal.SIGSTOP, *Phase)
+
+    def phases(self) -> Iterator[Phase]:
+        """Each in turn, ROUNDS times."""
+        for _ in range(ROUNDS):
+            for phase in Phase:
+                self._signal(signal.SIGCONT, phase)
+                before = _jiffies(_LAST)
+                yield phase
+                for number, (was, now) in enumerate(zip(before, _jiffies(_LAST), strict=True)):
+                    self._used[phase][number] += now - was
+                self._signal(signal.SIGSTOP, phase)
+
+    def use(self, phase: Phase) -> float:
+        """The share of the last core's time that was used in the phase, by whatever runs there."""
+        busy, all_of_it = self._used[phase]
+        return busy / all_of_it
+
+    def close(self) -> None:
+        for process in self._processes.values():
             process.kill()
             process.join()
 
+    def _signal(self, number: signal.Signals, *phases: Phase) -> None:
+        for phase in phases:
+            process = self._processes.get(phase)
+            if process is not None and process.pid is not None:
+                os.kill(process.pid, number)
 
-def _phases(processes: dict[Phase, BaseProcess]) -> Iterator[Phase]:
-    for _ in range(ROUNDS):
-        for phase in Phase:
-            process = processes.get(phase)
-            if process is not None:
-                _signal(process, signal.SIGCONT)
-            yield phase
-            if process is not None:
-                _signal(process, signal.SIGSTOP)
+
+def _jiffies(core: int) -> tuple[int, int]:
+    """What a core has worked, and all of its time, since the machine started (proc(5), /proc/stat)."""
+    line = next(each for each in Path("/proc/stat").read_text().splitlines() if each.startswith(f"cpu{core} "))
+    user, nice, system, idle, waiting, *others = map(int, line.split()[1:])
+    busy = user + nice + system + sum(others)
+    return busy, busy + idle + waiting
 
 
 def _on_last_core(load: Callable[[str], None], address: str) -> BaseProcess:
@@ -170,11 +192,6 @@ def _on_last_core(load: Callable[[str], None], address: str) -> BaseProcess:
 def _run_on_last_core(load: Callable[[str], None], address: str) -> None:
     _use_cores({_LAST}, os.getpid())
     load(address)
-
-
-def _signal(process: BaseProcess, number: signal.Signals) -> None:
-    assert process.pid is not None
-    os.kill(process.pid, number)
 
 
 @contextmanager
@@ -259,7 +276,7 @@ def _produce(servers: str) -> None:
         now = time.monotonic()
         due += min(now - worked, 0.1) * PRODUCED_PER_SECOND  # nothing is made up for after a pause
         worked = now
-        while due >= 1:
+        while due >= 1 and len(producer) < PRODUCED_PER_SECOND:
             producer.produce("loaded", b"x" * 1024, partition=sent % 2)
             sent, due = sent + 1, due - 1
         producer.poll(0.005)

@@ -19,6 +19,8 @@ from tests.support.cluster_thread import RunningCluster, cluster_thread
 from tests.support.hang import wait_until
 
 pytestmark = pytest.mark.compat
+MAY_BE_LOGGED = ("Connection reset",)
+"""Of a process that is killed the broker may hear nothing but a reset."""
 
 LIBRARY = "confluent-kafka"
 ANSWER_SECONDS = 20.0
@@ -41,13 +43,6 @@ Start = Callable[..., GroupMember]
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
     with cluster_thread(CONFIG, tmp_path_factory.mktemp("consumer-groups"), brokers=3) as running:
         yield running
-
-
-@pytest.fixture(autouse=True)
-def killed_clients_may_reset_their_connections(complaints: Any) -> Iterator[None]:
-    """Of a process that is killed the broker may hear nothing but a reset."""
-    yield
-    complaints.lines = [line for line in complaints.lines if "Connection reset" not in line]
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer
@@ -26,6 +25,8 @@ from tests.support.cluster_thread import RunningCluster, cluster_thread
 from tests.support.hang import wait_until
 
 pytestmark = pytest.mark.compat
+MAY_BE_LOGGED = ("Connection reset",)
+"""Of a process that is killed the broker may hear nothing but a reset."""
 
 ANSWER_SECONDS = 20.0
 PARTITIONS = 6
@@ -59,13 +60,6 @@ def group() -> str:
 def start() -> Iterator[Callable[..., GroupMember]]:
     with group_members() as start:
         yield start
-
-
-@pytest.fixture(autouse=True)
-def killed_clients_may_reset_their_connections(complaints: Any) -> Iterator[None]:
-    """Of a process that is killed the broker may hear nothing but a reset."""
-    yield
-    complaints.lines = [line for line in complaints.lines if "Connection reset" not in line]
 
 
 def places(topic: str, count: int = PARTITIONS) -> set[Place]:

@@ -33,6 +33,8 @@ from tests.support.token_issuer import AUDIENCE, ISSUER, Endpoint, claims, http_
 
 pytestmark = pytest.mark.compat
 ANSWER_SECONDS = 30.0
+MAY_BE_LOGGED = ("invalid_token",)
+"""The broker closes a connection 100 ms after it has refused its token, and the client may have tried again by then."""
 PREFIX = "listener.name.sasl_plaintext."
 PLAIN_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 UNSECURED = (
