@@ -276,7 +276,7 @@ def _produce(servers: str) -> None:
         now = time.monotonic()
         due += min(now - worked, 0.1) * PRODUCED_PER_SECOND  # nothing is made up for after a pause
         worked = now
-        while due >= 1 and len(producer) < PRODUCED_PER_SECOND:
+        while due >= 1 and len(producer) < PRODUCED_PER_SECOND:  # a second's records wait at most
             producer.produce("loaded", b"x" * 1024, partition=sent % 2)
             sent, due = sent + 1, due - 1
         producer.poll(0.005)

@@ -1,4 +1,4 @@
-"""A session by actor calls: frames are cut from any pieces, answers keep their order, every end is told once."""
+"""A session over actor calls sends whole frames, keeps the order of responses, and reports its end once."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def framed(frame: bytes) -> bytes:
 
 
 def in_session(check: Callable[[Broker, Client, HandleTransport], Any], *, room: int = 64) -> None:
-    """Runs `check` with an open session, and a second time what it returns, after what the loop had to do."""
+    """Runs `check` with an open session, lets the event loop finish, and runs the function that it returned."""
 
     async def run() -> None:
         broker, client = Broker(), Client(room)

@@ -12,7 +12,7 @@ HANG_SECONDS = 300.0
 
 
 def wait_until(is_so: Callable[[], object], what: Callable[[], object] = lambda: "", *, pause: float = 0.05) -> None:
-    """Raises AssertionError with what `what` returns if it does not become so."""
+    """Raises AssertionError with the result of `what` if `is_so` is not true within HANG_SECONDS."""
     deadline = time.monotonic() + HANG_SECONDS
     while not is_so():
         assert time.monotonic() < deadline, str(what())  # pytest shortens all but strings
