@@ -263,15 +263,16 @@ def test_tls_on_a_plaintext_listener_closes_the_connection(cluster: RunningClust
 def test_silent_handshakes_are_closed_after_a_while(
     cluster: RunningCluster, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tls_endpoint, "HANDSHAKE_SECONDS_MAX", 0.5)
     with ExitStack() as opened:
+        served = opened.enter_context(closing(secured(cluster, certificates)))
+        monkeypatch.setattr(tls_endpoint, "HANDSHAKE_SECONDS_MAX", 0.5)
         silent = [opened.enter_context(closing(dial(cluster))) for _ in range(200)]
         for sock in silent[::2]:
             sock.sendall(b"\x16\x03\x01\x02")
-        sock = opened.enter_context(closing(secured(cluster, certificates)))
-        assert metadata_of(sock) == 1
+        assert metadata_of(served) == 1
         assert all(map(is_closed, silent))
-        assert metadata_of(secured(cluster, certificates)) == 1
+        monkeypatch.undo()  # a handshake may take longer on a busy machine
+        assert metadata_of(opened.enter_context(closing(secured(cluster, certificates)))) == 1
 
 
 def test_silent_handshakes_do_not_keep_others_out(

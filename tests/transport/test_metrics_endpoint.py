@@ -12,10 +12,10 @@ from raylog.config.table import broker_configs
 from raylog.core.errors import ConfigError
 from raylog.transport import metrics_endpoint
 from raylog.transport.metrics_endpoint import CONNECTIONS_MAX, SCRAPES_MAX, MetricsEndpoint
+from tests.support.hang import HANG_SECONDS
 from tests.support.ports import free_port
 
 LOOPBACK = "127.0.0.1:0"
-WAIT_SECONDS = 20.0
 
 
 def run(
@@ -31,7 +31,7 @@ def run(
         await endpoint.open(address, 0)
         assert endpoint.bound is not None
         try:
-            async with asyncio.timeout(WAIT_SECONDS):
+            async with asyncio.timeout(HANG_SECONDS):
                 await test(endpoint, endpoint.bound.port)
         finally:
             endpoint.close()
@@ -180,15 +180,18 @@ def test_the_node_has_its_events_between_the_pieces() -> None:
 
 def test_scrapes_at_once_are_bounded() -> None:
     def slow() -> Iterator[str]:
+        begun.append(True)
         while not done:
             yield ""
         yield "a 1\n"
 
+    begun: list[bool] = []
     done: list[bool] = []
 
     async def test(_: MetricsEndpoint, port: int) -> None:
         first = [asyncio.ensure_future(asked(port, get("/metrics"))) for _ in range(SCRAPES_MAX)]
-        await asyncio.sleep(0.1)
+        while len(begun) < SCRAPES_MAX:  # noqa: ASYNC110 - a scrape has no event for its beginning
+            await asyncio.sleep(0.01)
         assert (await asked(port, get("/metrics"))).split()[1] == b"503"
         assert (await asked(port, get("/healthz"))).split()[1] == b"200"
         done.append(True)
@@ -218,7 +221,7 @@ def test_a_scrape_begins_soon_although_another_node_hangs(monkeypatch: pytest.Mo
         assert address is not None
         await endpoint.open(address, 0)
         assert endpoint.bound is not None
-        async with asyncio.timeout(WAIT_SECONDS):
+        async with asyncio.timeout(HANG_SECONDS):
             assert b"a 1\n" in await asked(endpoint.bound.port, get("/metrics"))
         endpoint.close()
 
