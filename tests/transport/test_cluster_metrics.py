@@ -119,11 +119,13 @@ def test_a_node_that_hangs_is_not_waited_for_again_until_it_answers(monkeypatch:
         async with node() as first, peer(handle) as hanging:
             metrics.use({"broker-0": first.bound, "broker-1": hanging})
             assert (await scraped(metrics))["raylog_node_up"] == {"broker-0": 1, "broker-1": 0}
-            assert (ended := metrics._nodes["broker-1"].attempt) is not None
+            ended = metrics._nodes["broker-1"].attempt
+            assert ended is not None
             await ended
             monkeypatch.setattr(cluster_metrics, "NODE_SECONDS_MAX", 60.0)
             assert (await scraped(metrics))["raylog_node_up"] == {"broker-0": 1, "broker-1": 0}
-            assert (attempt := metrics._nodes["broker-1"].attempt) is not None
+            attempt = metrics._nodes["broker-1"].attempt
+            assert attempt is not None
             assert not attempt.done()  # this one was not waited for
             answers.set()
             await attempt
