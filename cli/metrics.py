@@ -3,7 +3,9 @@
 With --json the targets as Prometheus reads them by `file_sd_configs`, and as an endpoint for `http_sd_configs` answers:
 
     [{"targets": ["127.0.0.1:9404"], "labels": {"cluster": "raylog", "node": "broker-0"}},
-     {"targets": ["127.0.0.1:9416"], "labels": {"cluster": "raylog", "node": "controller-0"}}]
+     {"targets": ["127.0.0.1:9416"], "labels": {"cluster": "raylog", "node": "controller-1000"}}]
+
+A node is named by its id, as in `raylog status`; `raylog logs` calls controller 1000 controller-0.
 
 Nodes that are not running are left out: list them in a file that is written again when nodes are added. An error if no
 node shows metrics.

@@ -55,7 +55,9 @@ def add_to(subparsers: Subparsers) -> None:
     describe.add_argument("--json", action="store_true", help="print one JSON object")
     add_bootstrap_server(describe, or_controller=True)
     describe.set_defaults(run=_describe)
-    add = actions.add_parser("add", help="make an observer a voter")
+    add = actions.add_parser(
+        "add", help="start a controller and make it a voter; with ID: make a running observer a voter"
+    )
     add.add_argument(
         "--endpoint",
         type=_endpoint,
@@ -64,7 +66,7 @@ def add_to(subparsers: Subparsers) -> None:
         help="with ID: a listener of the controller, for clients; may be repeated",
     )
     add.set_defaults(run=_add)
-    remove = actions.add_parser("remove", help="make a voter an observer")
+    remove = actions.add_parser("remove", help="take the vote of a controller; with --name also stop it for good")
     remove.set_defaults(run=_remove)
     add.add_argument(
         "controller", type=int, nargs="?", metavar="ID", help="an observer's id, such as 1001 (default: start one)"

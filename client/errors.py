@@ -20,7 +20,7 @@ class ClientClosedError(KafkaError):
 
 
 class SerializationError(KafkaError):
-    """A key, value or header cannot be sent as it is."""
+    """A key, value or header cannot be serialized, or a record cannot be deserialized."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.INVALID_RECORD, message)

@@ -25,7 +25,7 @@ def is_installed() -> bool:
 def decoder(schema: str) -> Callable[[bytes], Any]:
     """Decodes a datum, and raises ValueError for one that the schema does not describe. Raises KafkaError."""
     if not is_installed():
-        raise _refused("fastavro is not installed: pip install 'raylog[formats]'")
+        raise _refused("fastavro is not installed; it belongs to raylog's extra `formats`")
     import fastavro
 
     try:

@@ -121,7 +121,7 @@ def _class_path() -> list[str]:
 def _jars(package: str) -> Path:
     found = importlib.util.find_spec(package)
     if found is None or found.origin is None:
-        raise ConfigError(f"{package} is not installed: pip install 'raylog[spark]'")
+        raise ConfigError(f"{package} is not installed; it belongs to raylog's extra `spark`")
     return Path(found.origin).parent / "jars"
 
 

@@ -54,11 +54,15 @@ if TYPE_CHECKING:
         AbortableError,
         AdminError,
         AuthorizationError,
+        ClientClosedError,
         FencedError,
         LargeMessageDroppedError,
         ProcessingError,
+        SerializationError,
+        TransactionAbortedError,
         UnknownTopicError,
         ValueMissingError,
+        WakeupError,
     )
     from raylog.client.group_offsets import GroupMetadata, OffsetAndMetadata
     from raylog.client.partition_reader import PartitionReader
@@ -74,6 +78,7 @@ if TYPE_CHECKING:
     from raylog.client.topic_table import TopicTable, read_table
     from raylog.core.errors import ConfigError, ErrorCode, KafkaError
     from raylog.core.ids import TopicPartition
+    from raylog.protocol.records.batch import MalformedBatch
     from raylog.protocol.share import AcknowledgeType
     from raylog.raydp_bridge.dataset import read_dataset
     from raylog.raydp_bridge.dataset_stream import DatasetBatch, DatasetStream, stream_datasets
@@ -89,6 +94,7 @@ __all__ = [
     "AsyncProducer",
     "AsyncShareConsumer",
     "AuthorizationError",
+    "ClientClosedError",
     "Cluster",
     "ConfigError",
     "ConfigResource",
@@ -104,6 +110,7 @@ __all__ = [
     "GroupMetadata",
     "KafkaError",
     "LargeMessageDroppedError",
+    "MalformedBatch",
     "Mirror",
     "NewPartitions",
     "NewTopic",
@@ -119,13 +126,16 @@ __all__ = [
     "ProducerInterceptor",
     "Progress",
     "RecordMetadata",
+    "SerializationError",
     "ShareConsumer",
     "ShareRecord",
     "TopicDatasink",
     "TopicPartition",
     "TopicTable",
+    "TransactionAbortedError",
     "UnknownTopicError",
     "ValueMissingError",
+    "WakeupError",
     "connect",
     "mirror",
     "process",
@@ -170,11 +180,15 @@ _MODULES = {  # where the names of __all__ are
         "AbortableError",
         "AdminError",
         "AuthorizationError",
+        "ClientClosedError",
         "FencedError",
         "LargeMessageDroppedError",
         "ProcessingError",
+        "SerializationError",
+        "TransactionAbortedError",
         "UnknownTopicError",
         "ValueMissingError",
+        "WakeupError",
     ),
     "client.group_offsets": (
         "GroupMetadata",
@@ -200,6 +214,7 @@ _MODULES = {  # where the names of __all__ are
         "KafkaError",
     ),
     "core.ids": ("TopicPartition",),
+    "protocol.records.batch": ("MalformedBatch",),
     "protocol.share": ("AcknowledgeType",),
     "raydp_bridge.dataset": ("read_dataset",),
     "raydp_bridge.dataset_stream": (

@@ -145,7 +145,8 @@ def _requests() -> str:
         rows.append(f"| {spec.name} | {spec.key} | {spec.lowest}-{spec.highest}{advertised} |")
     served = {spec.key for spec in APIS}
     missing = [name for key, name in KAFKA_APIS.items() if key not in served | AMONG_BROKERS]
-    return "\n".join(rows) + "\n\nNot served yet, and not advertised: " + ", ".join(missing) + "."
+    left = f"Not served yet, and not advertised: {', '.join(missing)}."
+    return "\n".join(rows) + "\n\n" + (left if missing else "Every request that Kafka's clients send is served.")
 
 
 def _configuration() -> str:

@@ -93,7 +93,7 @@ def test_the_api_page_names_all_that_the_package_offers() -> None:
 
 
 def test_the_site_has_every_page_and_no_broken_link(tmp_path: Path) -> None:
-    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
     result = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "configuration.html").exists()

@@ -47,7 +47,7 @@ class FsspecStore:
         try:
             from fsspec.core import url_to_fs
         except ImportError:
-            text = f"{STORE_URL}={url}: requires the extra `store`: pip install raylog[store]"
+            text = f"{STORE_URL}={url}: fsspec is not installed; it belongs to raylog's extra `store`"
             raise ConfigError(text) from None
         try:
             self._fs, self._root = url_to_fs(url)

@@ -121,6 +121,6 @@ def _package() -> Any:
         return import_module("gssapi")
     except (ImportError, OSError) as error:
         raise ConfigError(
-            f"sasl.enabled.mechanisms: GSSAPI needs the package gssapi, and the Kerberos library of the system:"
-            f" pip install 'raylog[kerberos]' ({error})"
+            f"sasl.enabled.mechanisms: GSSAPI needs the package gssapi, of raylog's extra `kerberos`, and the Kerberos"
+            f" library of the system ({error})"
         ) from None
