@@ -73,6 +73,8 @@ class AsyncShareConsumer(AsyncioFace, ShareConsumerCalls):
         idle = False
         try:
             while True:
+                await self._report()  # before records are taken, which would be lost if the callback raised
+                self._check_open()
                 self._core.raise_error()
                 idle = idle and not self._core.sessions.buffered
                 if taken := self._core.take(count, now()):
@@ -87,7 +89,6 @@ class AsyncShareConsumer(AsyncioFace, ShareConsumerCalls):
                     return []
         finally:
             self._end_poll()
-            await self._report()
 
     async def commit_sync(self, timeout: float | None = None) -> dict[TopicPartition, KafkaError | None]:
         """As `ShareConsumer.commit_sync`."""

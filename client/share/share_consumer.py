@@ -71,7 +71,7 @@ class ShareConsumer(BlockingFace, ShareConsumerCalls):
 
         In the implicit mode the records of the call before are accepted; in the explicit mode each must have been
         acknowledged. It must be called again within max.poll.interval.ms. Raises KafkaError: what has gone wrong since
-        the last call, each once; WakeupError.
+        the last call, each once; WakeupError; what the acknowledgement callback raises, before records are taken.
         """
         count = self._core.settings.poll_records if max_records is None else max_records
         deadline = monotonic() + timeout
@@ -86,6 +86,8 @@ class ShareConsumer(BlockingFace, ShareConsumerCalls):
         idle = False
         try:
             while True:
+                self._report()  # before records are taken, which would be lost if the callback raised
+                self._check_open()
                 self._raise_wakeup()
                 self._core.raise_error()
                 idle = idle and not self._core.sessions.buffered
@@ -98,7 +100,6 @@ class ShareConsumer(BlockingFace, ShareConsumerCalls):
                     return []
         finally:
             self._end_poll()
-            self._report()
 
     # --- acknowledgements
 
@@ -135,19 +136,22 @@ class ShareConsumer(BlockingFace, ShareConsumerCalls):
     def close(self, timeout: float = CLOSE_SECONDS) -> None:
         """Send what was acknowledged, release all other records, and leave the group. Can be called twice.
 
-        Also in the implicit mode, the records of the last poll() are released unless they were committed.
+        Also in the implicit mode, the records of the last poll() are released unless they were committed. What the
+        acknowledgement callback raises is raised once everything is closed.
         """
         with self._used():
-            with self._changed:
-                if self._core.closed:
-                    return
-                try:
-                    self._leave("the share consumer was closed", timeout)
-                finally:
-                    self._core.closed = True
-                    self._core.abandon(ClientClosedError("the share consumer was closed"))
-                    self._report()
-            self._close_connections()
+            if self._core.closed:
+                return
+            try:
+                with self._changed:
+                    try:
+                        self._leave("the share consumer was closed", timeout)
+                    finally:
+                        self._core.closed = True
+                        self._core.abandon(ClientClosedError("the share consumer was closed"))
+                        self._report()
+            finally:
+                self._close_connections()
 
     def _leave(self, reason: str, timeout: float) -> None:
         deadline = monotonic() + timeout

@@ -287,6 +287,78 @@ def test_results_are_reported_to_the_callback(group: Group, make: Make, face: An
     assert reported == [(tp(group), [0], None), (tp(group), [1, 2], None)]
 
 
+@faces
+@pytest.mark.parametrize("mode", ["implicit", "explicit"])
+def test_a_failing_callback_leaves_new_records_for_the_next_poll(
+    group: Group, make: Make, face: Any, mode: str
+) -> None:
+    """The response that has the result has the records too."""
+
+    def fail(*result: object) -> None:
+        raise ValueError("of the callback")
+
+    kind = ACCEPT if mode == "explicit" else None
+    group.write(b"0")
+    member = make(face, mode)
+    read(member, 1, kind)
+    member.set_acknowledgement_commit_callback(fail)
+    group.write(b"1")
+    with pytest.raises(ValueError, match="of the callback"):
+        read(member, 1)
+    member.set_acknowledgement_commit_callback(None)
+    (found,) = read(member, 1, kind)
+    assert (found.value, found.delivery_count) == (b"1", 1)
+    assert member.commit_sync() == {tp(group): None}
+
+
+def test_a_cancelled_callback_leaves_new_records_for_the_next_poll(group: Group) -> None:
+    async def use() -> list[ShareRecord]:
+        called = asyncio.Event()
+
+        async def wait(*result: object) -> None:
+            called.set()
+            await asyncio.sleep(HANG_SECONDS)
+
+        async with AsyncShareConsumer(bootstrap_servers=group.servers, group_id=group.name) as member:
+            member.subscribe(group.topic)
+            group.write(b"0")
+            await member.poll(HANG_SECONDS)
+            member.set_acknowledgement_commit_callback(wait)
+            group.write(b"1")
+            polling = asyncio.create_task(member.poll(HANG_SECONDS))
+            await called.wait()
+            polling.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await polling
+            member.set_acknowledgement_commit_callback(None)
+            return await member.poll(HANG_SECONDS)
+
+    assert values(asyncio.run(use())) == [b"1"]
+
+
+def test_a_callback_may_close_the_consumer(group: Group, make: Make) -> None:
+    group.write(b"0")
+    member = make()
+    read(member, 1, ACCEPT)
+    member.set_acknowledgement_commit_callback(lambda *result: member.close())
+    with pytest.raises(ClientClosedError):
+        read(member, 1)
+
+
+def test_close_closes_the_connections_also_if_the_callback_fails(group: Group, make: Make) -> None:
+    def fail(*result: object) -> None:
+        raise ValueError("of the callback")
+
+    group.write(b"0")
+    member = make()
+    read(member, 1, ACCEPT)
+    member.set_acknowledgement_commit_callback(fail)
+    with pytest.raises(ValueError, match="of the callback"):
+        member.close()
+    assert member._loop._closed
+    member.close()
+
+
 def test_iteration_accepts_the_record_before(group: Group, make: Make) -> None:
     group.write(b"0", b"1", b"2")
     with make(mode="implicit") as member:
