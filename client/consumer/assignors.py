@@ -7,7 +7,8 @@ where it is; which partition moves is not always the one that Kafka's would move
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush, heapreplace
 from itertools import cycle, groupby
 from typing import Final, Protocol
 
@@ -148,36 +149,118 @@ def assign_sticky(members: Sequence[MemberSubscription], partition_counts: Mappi
     """Each member keeps its partitions. Partitions without an owner go to the members with the fewest. Then partitions
     move from members with many to members with few, until their numbers are as equal as possible."""
     ranked = sorted(members, key=lambda member: member.rank)
-    topics = {member.member_id: member.topics for member in ranked}
-    assignment: Assignment = {member.member_id: [] for member in ranked}
+    numbers = {member.member_id: number for number, member in enumerate(ranked)}
+    takers = _takers(ranked, partition_counts)
+    owned: list[dict[TopicPartition, None]] = [{} for _ in ranked]
     claims = _claims(members, had, partition_counts)
     for tp, member_id in sorted(claims.items()):
-        assignment[member_id].append(tp)
-    for tp in _all_partitions(partition_counts):
-        if tp not in claims:
-            takers = [member_id for member_id in assignment if tp.topic in topics[member_id]]
-            if takers:
-                assignment[min(takers, key=lambda member_id: len(assignment[member_id]))].append(tp)
-    while _move_one_round(assignment, topics):
-        pass
-    return assignment
+        owned[numbers[member_id]][tp] = None
+    for topic in sorted(takers):
+        fewest = [(len(owned[member]), member) for member in takers[topic]]
+        heapify(fewest)
+        for tp in _all_partitions({topic: partition_counts[topic]}):
+            if tp not in claims:
+                size, member = fewest[0]
+                owned[member][tp] = None
+                heapreplace(fewest, (size + 1, member))
+    _Balance(owned, takers).run()
+    return {member_id: list(owned[number]) for member_id, number in numbers.items()}
 
 
-def _move_one_round(assignment: Assignment, topics: Mapping[str, frozenset[str]]) -> bool:
-    """Move one partition from each member with many to one with few. Whether any was moved."""
-    moved = False
-    for giver in sorted(assignment, key=lambda member_id: -len(assignment[member_id])):
-        if len(assignment[giver]) - min(map(len, assignment.values())) < 2:
-            break
-        for tp in reversed(list(assignment[giver])):
-            takers = [member_id for member_id in assignment if tp.topic in topics[member_id]]
-            taker = min(takers, key=lambda member_id: len(assignment[member_id]))
-            if len(assignment[giver]) - len(assignment[taker]) >= 2:
-                assignment[giver].remove(tp)
-                assignment[taker].append(tp)
-                moved = True
-                break
-    return moved
+def _takers(ranked: Sequence[MemberSubscription], partition_counts: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+    """By topic, the members that want it, as numbers in their order."""
+    found: dict[str, list[int]] = {}
+    for number, member in enumerate(ranked):
+        for topic in member.topics & partition_counts.keys():
+            found.setdefault(topic, []).append(number)
+    return {topic: tuple(members) for topic, members in found.items()}
+
+
+@dataclass(slots=True, eq=False)
+class _Takers:
+    """At least two members that want the same topics."""
+
+    by_size: list[tuple[int, int]]
+    """A heap of (number of partitions, member). Entries with a former number are dropped when they come first."""
+    waiting: list[tuple[int, int]] = field(default_factory=list)
+    """A heap of (-number of partitions, member): owners of partitions that no taker had few enough to get."""
+
+
+class _Balance:
+    """Moves one partition after the other, while there is a move from a member to one that has at least two fewer.
+
+    The member with the most gives first: to the one with the fewest, and what it got last. Partitions that only one
+    member wants are left out. A member that can give nothing waits until a taker of its partitions has given one. With
+    few different subscriptions it takes O((members + partitions + moves) log members).
+    """
+
+    def __init__(self, owned: list[dict[TopicPartition, None]], takers: Mapping[str, tuple[int, ...]]) -> None:
+        """`owned` are the partitions of each member in the order in which it got them, and are changed."""
+        self._owned = owned
+        self._sizes = [len(partitions) for partitions in owned]
+        self._givers: list[tuple[int, int]] = []
+        """A heap of (-number of partitions, member), with former numbers among them."""
+        self._wanted: list[list[_Takers]] = [[] for _ in owned]
+        """By member, those that it is one of."""
+        self._movable: list[dict[_Takers, list[tuple[int, TopicPartition]]]] = [{} for _ in owned]
+        """By member, its partitions that others want too, each with a number that grows with each that it gets."""
+        self._next_at = sum(self._sizes)
+        by_members = {members: self._among(members) for members in set(takers.values()) if len(members) > 1}
+        by_topic = {topic: by_members[members] for topic, members in takers.items() if members in by_members}
+        for member, partitions in enumerate(owned):
+            for at, tp in enumerate(partitions):
+                if tp.topic in by_topic:
+                    self._movable[member].setdefault(by_topic[tp.topic], []).append((at, tp))
+
+    def run(self) -> None:
+        self._givers = [(-size, member) for member, size in enumerate(self._sizes)]
+        heapify(self._givers)
+        while self._givers:
+            size, giver = heappop(self._givers)
+            if -size == self._sizes[giver]:
+                self._give_one(giver)
+
+    def _among(self, members: tuple[int, ...]) -> _Takers:
+        takers = _Takers([(self._sizes[member], member) for member in members])
+        heapify(takers.by_size)
+        for member in members:
+            self._wanted[member].append(takers)
+        return takers
+
+    def _give_one(self, giver: int) -> None:
+        size = self._sizes[giver]
+        movable = self._movable[giver]
+        able = [takers for takers in movable if self._fewest(takers)[0] + 2 <= size]
+        if not able:
+            for takers in movable:
+                heappush(takers.waiting, (-size, giver))
+            return
+        takers = max(able, key=lambda each: movable[each][-1])
+        _, tp = movable[takers].pop()
+        if not movable[takers]:
+            del movable[takers]
+        _, taker = self._fewest(takers)
+        self._movable[taker].setdefault(takers, []).append((self._next_at, tp))
+        self._next_at += 1
+        del self._owned[giver][tp]
+        self._owned[taker][tp] = None
+        self._resize(giver, -1)
+        self._resize(taker, 1)
+
+    def _fewest(self, takers: _Takers) -> tuple[int, int]:
+        """(number of partitions, member)."""
+        by_size = takers.by_size
+        while by_size[0][0] != self._sizes[by_size[0][1]]:
+            heappop(by_size)
+        return by_size[0]
+
+    def _resize(self, member: int, change: int) -> None:
+        size = self._sizes[member] = self._sizes[member] + change
+        heappush(self._givers, (-size, member))
+        for takers in self._wanted[member]:
+            heappush(takers.by_size, (size, member))
+            while takers.waiting and -takers.waiting[0][0] >= size + 2:
+                heappush(self._givers, heappop(takers.waiting))
 
 
 def _claims(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -127,6 +128,77 @@ def test_sticky_ones_share_evenly_and_move_no_more_than_they_must(
     must_leave = sum(max(0, size - (most if rank < with_most else most - 1)) for rank, size in enumerate(had))
     left = sum(len(set(before[each.member_id]) - set(after[each.member_id])) for each in stayed)
     assert left == must_leave
+
+
+def by_trying_all(members: Sequence[MemberSubscription], counts: Mapping[str, int], before: Assignment) -> Assignment:
+    """What the sticky assignor owes: of the member with the most, the last partition that can move goes first."""
+    topics = {member.member_id: member.topics for member in members}
+    after: Assignment = {member_id: sorted(partitions) for member_id, partitions in before.items()}
+    owned = {tp for partitions in after.values() for tp in partitions}
+
+    def taker_of(tp: TopicPartition) -> str:
+        wanting = [member_id for member_id in after if tp.topic in topics[member_id]]
+        return min(wanting, key=lambda member_id: len(after[member_id]), default="")
+
+    for tp in [TopicPartition(topic, number) for topic in sorted(counts) for number in range(counts[topic])]:
+        if tp not in owned and (taker := taker_of(tp)):
+            after[taker].append(tp)
+    while True:
+        for giver in sorted(after, key=lambda member_id: -len(after[member_id])):
+            able = [tp for tp in after[giver] if len(after[giver]) - len(after[taker_of(tp)]) >= 2]
+            if able:
+                break
+        else:
+            return after
+        after[taker_of(able[-1])].append(able[-1])
+        after[giver].remove(able[-1])
+
+
+@given(wanted=WANTED, counts=COUNTS, data=st.data())
+def test_the_sticky_one_moves_one_partition_after_the_other_until_none_makes_the_numbers_more_equal(
+    wanted: list[frozenset[str]], counts: dict[str, int], data: st.DataObject
+) -> None:
+    members = members_of(wanted)
+    before: Assignment = {member.member_id: [] for member in members}
+    for topic, count in counts.items():
+        owners = [None, *(member.member_id for member in members if topic in member.topics)]
+        for number in range(count):
+            if (owner := data.draw(st.sampled_from(owners))) is not None:
+                before[owner].append(TopicPartition(topic, number))
+    after = ASSIGNORS["sticky"].assign(owning(members, before, 1), counts)
+    assert after == by_trying_all(members, counts, before)
+
+
+def steps(call: Callable[[], object]) -> int:
+    """How many lines of Python it executes."""
+    count, before = 0, sys.gettrace()
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal count
+        count += 1
+        return trace
+
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+@pytest.mark.parametrize("topics", [("lonely",), ("lonely", "shared")], ids=["apart", "mixed"])
+def test_partitions_that_cannot_move_are_not_tried_again_and_again(topics: tuple[str, ...]) -> None:
+    """One member has many partitions that only it wants; another has all of a topic that many want."""
+
+    def sticky(size: int) -> int:
+        counts = {"lonely": 20 * size, "shared": 4 * size}
+        alone = MemberSubscription("m0", None, frozenset(topics))
+        others = [MemberSubscription(f"m{number}", None, frozenset({"shared"})) for number in range(1, size)]
+        before = {"m1": [TopicPartition("shared", number) for number in range(counts["shared"])]}
+        members = owning([alone, *others], before, 1)
+        return steps(lambda: ASSIGNORS["sticky"].assign(members, counts))
+
+    assert sticky(80) < 3 * sticky(40)
 
 
 @given(wanted=WANTED, counts=COUNTS, data=st.data())
