@@ -14,10 +14,11 @@ import random
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from raylog.client.chunks.dereferencing import Dereferenced, Dereferencing
 from raylog.client.chunks.references import ValueStore
 from raylog.client.consumer.assignors import Assignor
 from raylog.client.consumer.calls import ConsumerCalls, Offsets, Partition, committed_offsets
-from raylog.client.consumer.consumer import CLOSE_SECONDS
+from raylog.client.consumer.consumer import CLOSE_SECONDS, take_back
 from raylog.client.consumer.fetched import ConsumerRecord, FetchedBatches
 from raylog.client.consumer.interceptors import ConsumerInterceptor
 from raylog.client.consumer.local_files import LocalFiles, read_files
@@ -88,7 +89,7 @@ class AsyncConsumer(AsyncioFace, ConsumerCalls):
         count = self._core.settings.poll_records if max_records is None else max_records
         taken = await self._polled(timeout, lambda: self._core.take(count))
         if self._values is not None and taken:
-            taken = self._with_values(await asyncio.to_thread(self._values.fetched, taken))
+            taken = self._with_values(await self._fetched(self._values, taken))
         return self._interceptors.on_consume(self._deserializers.records(taken, self.seek))
 
     async def poll_arrow(self, timeout: float = 1.0, *, columns: Sequence[str] | None = None) -> list[pa.RecordBatch]:
@@ -139,6 +140,17 @@ class AsyncConsumer(AsyncioFace, ConsumerCalls):
                     return []
         finally:
             self._end_poll()
+
+    async def _fetched(self, values: Dereferencing, taken: list[ConsumerRecord]) -> Dereferenced:
+        """The records with their values. If the store raises, or the call is cancelled, they are taken again."""
+        subscription = self._core.subscription
+        moves = {tp: state.moves for tp, state in subscription.partitions.items()}
+        try:
+            return await asyncio.to_thread(values.fetched, taken)
+        except BaseException:  # positions that another task has moved meanwhile stay there
+            unmoved = {tp for tp, state in subscription.partitions.items() if state.moves == moves.get(tp)}
+            take_back(self._core, [each for each in taken if (each.topic, each.partition) in unmoved])
+            raise
 
     # --- offsets
 

@@ -14,9 +14,11 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from raylog.client.chunks.dereferencing import lead_back
 from raylog.client.chunks.references import ValueStore
 from raylog.client.consumer.assignors import Assignor
 from raylog.client.consumer.calls import ConsumerCalls, Offsets, Partition, committed_offsets
+from raylog.client.consumer.core import ConsumerCore
 from raylog.client.consumer.fetched import ConsumerRecord
 from raylog.client.consumer.interceptors import ConsumerInterceptor
 from raylog.client.consumer.local_files import LocalFiles, read_files
@@ -41,6 +43,13 @@ if TYPE_CHECKING:
 OnCommit = Callable[[KafkaError | None, dict[TopicPartition, OffsetAndMetadata]], None]
 CLOSE_SECONDS = 30.0
 Found = TypeVar("Found")
+
+
+def take_back(core: ConsumerCore, taken: Iterable[ConsumerRecord]) -> None:
+    """Have these records taken again, as none was returned. Partitions that were given up meanwhile are left out."""
+    assigned = core.subscription.partitions
+    left = [record for record in taken if (record.topic, record.partition) in assigned]
+    lead_back(left, lambda tp, offset: core.seek(assigned[tp], offset))
 
 
 class Consumer(BlockingFace, ConsumerCalls):
@@ -97,14 +106,19 @@ class Consumer(BlockingFace, ConsumerCalls):
         """The next records, at most max.poll.records, in order within each partition; none after `timeout` seconds.
 
         It must be called again within max.poll.interval.ms. Rebalance callbacks are called here. Raises KafkaError:
-        what has gone wrong since the last call, each once; WakeupError.
+        what has gone wrong since the last call, each once; WakeupError. Records that an exception kept from being
+        returned are returned by the next call.
         """
         count = self._core.settings.poll_records if max_records is None else max_records
         with self._used():
             taken = self._polled(timeout, lambda: self._core.take(count))
-            if self._values is not None:
-                taken = self._with_values(self._values.fetched(taken))
-            return self._interceptors.on_consume(self._deserializers.records(taken, self.seek))
+            try:
+                found = taken if self._values is None else self._with_values(self._values.fetched(taken))
+                return self._interceptors.on_consume(self._deserializers.records(found, self.seek))
+            except BaseException:
+                with self._changed:
+                    take_back(self._core, taken)
+                raise
 
     def poll_arrow(self, timeout: float = 1.0, *, columns: Sequence[str] | None = None) -> list[pa.RecordBatch]:
         """The next records as Arrow record batches, of one partition each; none after `timeout` seconds.
@@ -244,21 +258,25 @@ class Consumer(BlockingFace, ConsumerCalls):
         """Commit if enable.auto.commit says so, leave the group, and close the connections. Can be called twice.
 
         By default a member with group.instance.id stays in the group (KIP-345); `leave_group` decides otherwise
-        (KIP-1092).
+        (KIP-1092). What a callback raises is raised once everything is closed.
         """
         with self._used():
-            with self._changed:
-                if self._core.closed:
-                    return
+            if self._core.closed:
+                return
+            try:
+                with self._changed:
+                    try:
+                        self._leave("the consumer was closed", timeout, leave_group=leave_group)
+                    finally:
+                        self._core.closed = True
+                        self._core.abandon(ClientClosedError("the consumer was closed"))
+                        self._files.close()
+                        self._call_on_commit()
+            finally:
                 try:
-                    self._leave("the consumer was closed", timeout, leave_group=leave_group)
+                    self._interceptors.close()
                 finally:
-                    self._core.closed = True
-                    self._core.abandon(ClientClosedError("the consumer was closed"))
-                    self._call_on_commit()
-                    self._files.close()
-                    self._unlocked(self._interceptors.close)
-            self._close_connections()
+                    self._close_connections()
 
     def _leave(self, reason: str, timeout: float, *, leave_group: bool | None = None) -> None:
         core = self._core

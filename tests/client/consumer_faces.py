@@ -36,8 +36,8 @@ class AsyncFace:
     def close(self, timeout: float = 30.0) -> None:
         if not self._closed:
             self._closed = True
-            self._runner.run(self.consumer.close(timeout))
-            self._runner.close()
+            with self._runner:
+                self._runner.run(self.consumer.close(timeout))
 
 
 class AsyncShareFace(AsyncFace):

@@ -487,6 +487,41 @@ def test_a_callback_takes_as_long_as_it_needs(target: Target) -> None:
 
 
 @faces
+def test_close_closes_the_connections_also_if_on_revoke_fails(target: Target, make: Make, face: Any) -> None:
+    def fail(*given: object) -> None:
+        raise ValueError("of on_revoke")
+
+    topic = target.new_topic()
+    consumer = make(face, group_id=target.new_group())
+    consumer.subscribe(topic, on_revoke=fail)
+    until(lambda: len(consumer.assignment()) == 1, consumer)
+    with pytest.raises(ValueError, match="of on_revoke"):
+        consumer.close()
+    assert consumer._loop._closed if face is Consumer else consumer.consumer._loop._closed
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_close_closes_the_connections_also_if_on_commit_fails(error: type[BaseException]) -> None:
+    closed: list[str] = []
+
+    class Closed(ConsumerInterceptor):
+        def close(self) -> None:
+            closed.append("interceptor")
+
+    def fail(*given: object) -> None:
+        raise error
+
+    consumer = Consumer(bootstrap_servers="127.0.0.1:1", group_id="g", interceptors=[Closed()])
+    consumer.assign([("t", 0)])
+    consumer.commit_async({("t", 0): 1}, on_commit=fail)
+    with pytest.raises(error):
+        consumer.close(0.2)
+    assert consumer._loop._closed
+    assert closed == ["interceptor"]
+    consumer.close()
+
+
+@faces
 def test_a_consumer_that_does_not_poll_is_no_member(target: Target, make: Make, face: Any) -> None:
     topic, group = target.new_topic(), target.new_group()
     write(target, topic, b"a")

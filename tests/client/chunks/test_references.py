@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ from raylog.client.chunks.references import (
 )
 from raylog.client.chunks.source import ValueSource
 from raylog.client.chunks.sweeper import sweep_values
+from raylog.client.consumer.async_consumer import AsyncConsumer
 from raylog.client.consumer.consumer import Consumer
 from raylog.client.errors import ValueMissingError
 from raylog.client.producer.producer import Producer
@@ -34,6 +36,7 @@ from tests.client.producer_faces import FACES as PRODUCER_FACES
 from tests.client.served import Target
 from tests.client.test_large_messages import check_memory, polled, value_of
 from tests.support.cluster_thread import cluster_thread
+from tests.support.hang import HANG_SECONDS
 
 Make = Callable[..., Any]
 both = pytest.mark.parametrize(
@@ -344,6 +347,65 @@ def test_a_program_can_give_its_own_store(target: Target, make: Make, send_face:
     consumer.seek((topic, 0), 0)
     with pytest.raises(ValueMissingError, match="it was lost"):
         polled(consumer, 1)
+
+
+@both
+def test_after_an_exception_of_the_store_the_next_poll_returns_all_records(
+    target: Target, make: Make, send_face: Any, face: Any
+) -> None:
+    class Failing(Held):
+        error: BaseException | None = ValueError("of the store")
+
+        def read(self, name: str, size: int) -> Iterator[bytes]:
+            if self.error is not None:
+                raise self.error
+            return super().read(name, size)
+
+    topic, store = target.new_topic(), Failing()
+    values = [b"small", value_of(5000), b"other"]
+    make(send_face, value_store=store, large_message_store_url="").send_all(topic, values)
+    consumer = make(face, value_store=store, large_message_store_url="")
+    consumer.assign([(topic, 0)])
+    with pytest.raises(ValueError, match="of the store"):
+        polled(consumer, 2)
+    store.error = None
+    assert [record.value for record in polled(consumer, 3)] == values
+
+
+def test_after_a_cancelled_poll_the_next_one_goes_on_where_it_began(target: Target, make: Make) -> None:
+    fetching, may_go_on = threading.Event(), threading.Event()
+
+    class Slow(Held):
+        def read(self, name: str, size: int) -> Iterator[bytes]:
+            fetching.set()
+            may_go_on.wait(HANG_SECONDS)
+            return super().read(name, size)
+
+    topic, store = target.new_topic(), Slow()
+    values = [b"small", value_of(5000), b"other"]
+    with make(Producer, value_store=store, large_message_store_url="") as producer:
+        for value in values:
+            producer.send(topic, value)
+
+    async def use(meanwhile: Callable[[AsyncConsumer], None]) -> list[Any]:
+        fetching.clear()
+        may_go_on.clear()
+        settings: dict[str, Any] = {"large_message_enabled": True, "value_store": store}
+        async with AsyncConsumer(**target.settings("unix"), **settings, auto_offset_reset="earliest") as consumer:
+            consumer.assign([(topic, 0)])
+            polling = asyncio.create_task(consumer.poll(HANG_SECONDS))
+            await asyncio.to_thread(fetching.wait, HANG_SECONDS)
+            polling.cancel()
+            meanwhile(consumer)
+            may_go_on.set()
+            with pytest.raises(asyncio.CancelledError):
+                await polling
+            consumer.assign([(topic, 0)])
+            return [record.value for record in await consumer.poll(HANG_SECONDS)]
+
+    assert asyncio.run(use(lambda consumer: None)) == values
+    assert asyncio.run(use(lambda consumer: consumer.assign([]))) == values
+    assert asyncio.run(use(lambda consumer: consumer.seek((topic, 0), 2))) == [b"other"]
 
 
 @pytest.mark.parametrize(
