@@ -93,7 +93,7 @@ class ConsumerGroupMember:
         self._assigned: dict[UUID, tuple[int, ...]] = {}
         """What it is to own, as the coordinator said last."""
         self._topic_ids: dict[str, UUID] = {}
-        """Of the topics that were assigned."""
+        """Of the topics that were assigned, also of those that the metadata lacks at present."""
         self._unknown_asked = -1
         """The number of the metadata response after which the names of assigned topics were asked for."""
         self._said: Said | None = None
@@ -216,7 +216,7 @@ class ConsumerGroupMember:
             self.callbacks.prepare(now, is_member=False)
 
     def _reconcile(self, now: Now) -> None:
-        """One step from what the member owns to what it is to own, as far as the names of its topics are known."""
+        """One step from what the member owns to what it is to own, as far as it has learned the names of its topics."""
         wanted = self._wanted()
         owned = set(self._subscription.partitions)
         given_up, new = sorted(owned - wanted), sorted(wanted - owned)
@@ -231,9 +231,10 @@ class ConsumerGroupMember:
 
     def _wanted(self) -> set[TopicPartition]:
         metadata = self._network.metadata
+        names = {topic_id: name for name, topic_id in self._topic_ids.items()}
         found: set[TopicPartition] = set()
         for topic_id, numbers in self._assigned.items():
-            name = metadata.name_of(topic_id)
+            name = metadata.name_of(topic_id) or names.get(topic_id)
             if name is not None:
                 self._topic_ids[name] = topic_id
                 found.update(TopicPartition(name, number) for number in numbers)

@@ -25,6 +25,8 @@ class CoordinatorRequest:
         """The topics whose ids it needs."""
         self.done = False
         self.error: KafkaError | None = None
+        self.version_max: int | None = None
+        """The highest version to send it in; None: the highest that both ends support."""
         self.request = request
         self.read = read
         self.deadline_ms = deadline_ms
@@ -32,6 +34,17 @@ class CoordinatorRequest:
         self.asked = False
         self.attempts = 0
         self.due_ms = 0
+
+    @property
+    def waits_to_retry(self) -> bool:
+        """Whether the last attempt has failed, and another one follows."""
+        return self.attempts > 0 and not self.asked and not self.done
+
+    def prepare(self) -> None:
+        """Called before each attempt, which does not take place if this finishes the request."""
+
+    def followed_by(self, later: CoordinatorRequest) -> None:
+        """Called for each request that is added while this one is open."""
 
     def may_retry(self, error: KafkaError) -> bool:
         return self.retries and error.code.retriable
@@ -57,6 +70,8 @@ class CoordinatorRequests:
         return frozenset().union(*(request.topics for request in self._open))
 
     def add(self, request: CoordinatorRequest) -> None:
+        for earlier in self._open:
+            earlier.followed_by(request)
         self._open.append(request)
 
     def abandon(self, error: KafkaError) -> None:
@@ -84,11 +99,22 @@ class CoordinatorRequests:
         except KafkaError as error:
             request.finish(error)
             return
-        if node_id is not None:
-            request.asked = True
-            request.attempts += 1
-            answered, failed = partial(self._answered, request), partial(self._failed, request)
-            self._network.ask(node_id, request.request, answered, failed, now, coordinator=True)
+        if node_id is None:
+            return
+        request.prepare()
+        if request.done:
+            return
+        request.asked = True
+        request.attempts += 1
+        self._network.ask(
+            node_id,
+            request.request,
+            partial(self._answered, request),
+            partial(self._failed, request),
+            now,
+            version_max=request.version_max,
+            coordinator=True,
+        )
 
     def _answered(self, request: CoordinatorRequest, response: Any, now: Now) -> None:
         request.asked = False

@@ -91,7 +91,7 @@ class ConsumerCore:
         self._lookups: list[OffsetLookup] = []
         self._commit_due_ms: int | None = None
         self._auto_commit: OffsetCommit | None = None
-        """The automatic commit in flight."""
+        """The newest automatic commit. It takes the place of earlier ones that wait to be retried."""
         self._last_commit: OffsetCommit | None = None
         """That of partitions which are given up."""
         self._services = (self.member, self._positions, self._fetcher, self._requests, self._coordinators)
@@ -358,7 +358,7 @@ class ConsumerCore:
         offsets = self.positions() if self.settings.auto_commit else {}
         if not offsets or (self.subscription.by_group and not self.member.is_member):
             return None
-        return self._commit(self.member.metadata, offsets, now, timeout_ms, retries=True)
+        return self._commit(self.member.metadata, offsets, now, timeout_ms, retries=True, automatic=True)
 
     # --- internals
 
@@ -409,6 +409,7 @@ class ConsumerCore:
         timeout_ms: int,
         *,
         retries: bool,
+        automatic: bool = False,
     ) -> OffsetCommit:
         owned = {tp: self.subscription.partitions.get(tp) for tp in offsets}
 
@@ -424,6 +425,7 @@ class ConsumerCore:
             offsets,
             now.monotonic_ms + timeout_ms,
             retries=retries,
+            automatic=automatic,
             on_committed=self.on_committed,
             renewed=renewed,
         )
@@ -438,15 +440,13 @@ class ConsumerCore:
         """The positions, which are behind the records that the user has got from earlier polls."""
         if not self.settings.auto_commit:
             return
-        commit = self._auto_commit
-        if commit is not None and commit.done:
-            self._auto_commit = None
-            if commit.error is not None:
-                log.warning("automatic commit failed", extra={"error": commit.error.message})
+        last = self._auto_commit
         if self._commit_due_ms is None:
             self._commit_due_ms = now.monotonic_ms + self.settings.auto_commit_ms
-        elif now.monotonic_ms >= self._commit_due_ms and self._auto_commit is None:
+        elif now.monotonic_ms >= self._commit_due_ms and (last is None or last.done or last.waits_to_retry):
             self._commit_due_ms = now.monotonic_ms + self.settings.auto_commit_ms
+            if last is not None and last.error is not None:
+                log.warning("automatic commit failed", extra={"error": last.error.message})
             self._auto_commit = self.commit_positions(now, self.settings.network.request_timeout_ms)
 
     def _commit_before_revocation(self, partitions: Sequence[TopicPartition], now: Now) -> bool:
@@ -456,7 +456,9 @@ class ConsumerCore:
         if self._last_commit is None:
             offsets = {tp: offset for tp, offset in self.positions().items() if tp in set(partitions)}
             timeout_ms = min(self.settings.network.request_timeout_ms, self.settings.poll_ms_max)
-            self._last_commit = self._commit(self.member.metadata, offsets, now, timeout_ms, retries=True)
+            self._last_commit = self._commit(
+                self.member.metadata, offsets, now, timeout_ms, retries=True, automatic=True
+            )
         if not self._last_commit.done:
             return False
         if self._last_commit.error is not None:

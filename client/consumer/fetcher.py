@@ -2,7 +2,7 @@
 
 Each broker is asked for all partitions that it serves and of which nothing is buffered, one request at a time. Each
 fetch names the leader epoch of the record before its offset: a leader whose log has another one there says where they
-diverge (KIP-595), and the consumer goes back to that offset.
+diverge (KIP-595), and the consumer goes back to that offset if it is before its position.
 """
 
 from __future__ import annotations
@@ -218,7 +218,13 @@ class Fetcher:
             state.buffered.append(fetched)
 
     def _truncated(self, state: PartitionState, diverging: Any) -> None:
-        """The log was truncated to an offset before the position: what was read behind it is gone."""
+        """The leader's last epoch that is not newer than that of the position ends at another offset.
+
+        If it ends before the position, the log was truncated, and what was read behind that end is gone.
+        """
+        if diverging.end_offset >= _position(state):
+            state.seek(_position(state), diverging.epoch)
+            return
         where = f"{state.tp}: the log was truncated to offset {diverging.end_offset} before position {state.position}"
         if self._settings.reset == NO_RESET:
             state.stuck = True

@@ -113,7 +113,7 @@ class GroupMember:
         """What it got last, and in which generation."""
         self._assigned_generation = NO_GENERATION
         self._topics_from = 0
-        """The metadata response from which on the topics of a pattern are known."""
+        """The metadata response from which on the topics of a pattern, and those of the members, are known."""
         self._asked: object | None = None
         """The JoinGroup or SyncGroup in flight."""
         self._beating = False
@@ -229,7 +229,7 @@ class GroupMember:
             self.leave(reason, now, self._settings.network.request_timeout_ms)
 
     def _watch_topics(self) -> None:
-        """Join again if what is wanted has changed, or for a leader if partitions were added."""
+        """Join again if what is wanted has changed, or for a leader if partitions were added or topics deleted."""
         metadata = self._network.metadata
         pattern = self._subscription.pattern
         if pattern is not None:
@@ -242,10 +242,8 @@ class GroupMember:
             return
         if self._subscription.topics != self._joined_topics:
             self.rejoin("the subscribed topics have changed")
-        elif self.leader_topics:
-            counts = self._partition_counts()
-            if any(count != self._counts.get(topic, 0) for topic, count in counts.items()):
-                self.rejoin("partitions were added")
+        elif self.leader_topics and self._partition_counts() != self._counts:
+            self.rejoin("partitions were added, or topics deleted")
 
     def _coordinator(self) -> int | None:
         try:
@@ -354,13 +352,23 @@ class GroupMember:
             self._fail(error, now)
             return
         self.leader_topics = frozenset(topic for member in self._members for topic in member.topics)
+        metadata = self._network.metadata
+        if metadata.all_topics and not self.leader_topics <= metadata.topics.keys():
+            self._topics_from = metadata.updates + 1
+            metadata.expire()
         self.step = Step.SYNCING if response.skip_assignment else Step.ASSIGNING
 
     def _assign(self, now: Now) -> None:
-        """Once the topics of all members are known, which the consumer asks for."""
+        """Once the topics of all members are known, which the consumer asks for.
+
+        A response with all topics lacks those that do not exist, and those that this member may not describe.
+        """
         metadata = self._network.metadata
-        if not all(topic in metadata.topics for topic in self.leader_topics):
+        unknown = self.leader_topics - metadata.topics.keys()
+        if unknown and not (metadata.all_topics and metadata.updates >= self._topics_from):
             return
+        if unknown:
+            log.warning("topics not assigned", extra={"group": self._group_id, "topics": sorted(unknown)})
         self._counts = self._partition_counts()
         try:
             shares = self._assignor().assign(self._members, self._counts)

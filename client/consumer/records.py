@@ -11,14 +11,18 @@ from raylog.client.consumer.fetched import ConsumerRecord, FetchedBatches
 from raylog.client.errors import SerializationError
 from raylog.client.serialization import SerializationContext
 from raylog.client.share.acquired import ShareRecord
+from raylog.core.errors import KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.protocol.records.batch import OFFSET_END, MalformedBatch
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from raylog.protocol.records.arrow import UnfitTimestamp
+
 Record = TypeVar("Record", ConsumerRecord, ShareRecord)
 _PASS_OVER: Final = "seek({tp}, {next_offset}) passes over it"
+_UNFIT: Final = "poll() returns it, also poll_arrow() without the column timestamp, and " + _PASS_OVER
 Deserializer = Callable[[bytes, Any], Any]
 """Makes a key or value from its bytes and a SerializationContext. It is not called for null."""
 
@@ -26,11 +30,12 @@ Deserializer = Callable[[bytes, Any], Any]
 def arrow_batches(
     fetched: FetchedBatches, columns: Sequence[str], seek: Callable[[TopicPartition, int], None]
 ) -> list[pa.RecordBatch]:
-    """The records that were not taken yet. At a batch that cannot be read, `seek` leads back to it.
+    """The records that were not taken yet, or those before the first that cannot be returned: `seek` leads back to it.
 
-    Raises MalformedBatch if there is nothing before it.
+    Raises KafkaError if there is nothing before it: MalformedBatch, or INVALID_TIMESTAMP for a timestamp that
+    microseconds cannot represent. Before any exception `seek` leads back to the first record that was not taken.
     """
-    from raylog.protocol.records.arrow import read_arrow
+    from raylog.protocol.records.arrow import UnfitTimestamp, read_arrow
 
     def decode(end_offset: int) -> list[pa.RecordBatch]:
         return list(
@@ -47,15 +52,32 @@ def arrow_batches(
             )
         )
 
+    end_offset = OFFSET_END
+    failure: KafkaError | None = None
+    batches: list[pa.RecordBatch] = []
     try:
-        return decode(OFFSET_END)
-    except MalformedBatch as error:
-        seek(fetched.tp, max(error.base_offset, fetched.position))
-        batches = decode(error.base_offset) if error.base_offset > fetched.position else []
-        if not batches:
-            error.tp = fetched.tp
-            raise
-        return batches
+        while end_offset > fetched.position:
+            try:
+                batches = decode(end_offset)
+                break
+            except MalformedBatch as error:
+                error.tp = fetched.tp
+                end_offset, failure = error.base_offset, error
+            except UnfitTimestamp as error:
+                end_offset, failure = error.offset, _unfit(fetched.tp, error)
+        if failure is not None and not batches:
+            raise failure
+    except BaseException:
+        seek(fetched.tp, fetched.position)
+        raise
+    if failure is not None:
+        seek(fetched.tp, end_offset)
+    return batches
+
+
+def _unfit(tp: TopicPartition, error: UnfitTimestamp) -> KafkaError:
+    remedy = _UNFIT.format(tp=tp, next_offset=error.offset + 1)
+    return KafkaError(error.code, f"{tp}, {error.message}; {remedy}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,7 @@ Column = TypeVar("Column")
 
 _US_PER_MS = 1000
 _MS_MAX = ((1 << 63) - 1) // _US_PER_MS
+_UNFIT = f"a timestamp more than {_MS_MAX} ms from 1970, which microseconds cannot represent"
 
 _HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 
@@ -62,6 +63,17 @@ COLUMNS: Mapping[str, pa.DataType] = {
     "headers": pa.list_(_HEADER),
 }
 """Every column and its type without views."""
+
+
+class UnfitTimestamp(KafkaError):
+    """INVALID_TIMESTAMP for the first record, at `offset`, whose timestamp microseconds cannot represent."""
+
+    def __init__(self, offset: int) -> None:
+        super().__init__(ErrorCode.INVALID_TIMESTAMP, f"offset {offset} has {_UNFIT}")
+        self.offset = offset
+
+    def __reduce__(self) -> tuple[type[UnfitTimestamp], tuple[int]]:
+        return UnfitTimestamp, (self.offset,)
 
 
 def choose_columns(asked: Sequence[str] | None) -> tuple[str, ...]:
@@ -105,10 +117,12 @@ def read_arrow(
     """The records of a record set with offsets in [from_offset, end_offset), one row each, in order.
 
     `columns` are names of COLUMNS; `buffer`, the other options and the errors are those of `decode_columns`. No batch
-    is empty, and each is built on demand. Raises INVALID_TIMESTAMP, if timestamps are requested, for one that
-    microseconds cannot represent.
+    is empty, and each is built on demand. Raises UnfitTimestamp, if timestamps are requested, for
+    one that microseconds cannot represent.
     """
-    decoded = [name for name in columns if name in RECORD_COLUMNS]
+    decoded = {name for name in columns if name in RECORD_COLUMNS}
+    if "timestamp" in decoded:
+        decoded.add("offset")  # for the error
     for each in decode_columns(
         buffer,
         decoded,
@@ -127,7 +141,7 @@ def read_arrow(
 def to_arrow(
     decoded: Columns, *, topic: str, partition: int, columns: Sequence[str], views: bool = False
 ) -> pa.RecordBatch:
-    """The rows of `decoded` with these columns, which it must contain. Raises INVALID_TIMESTAMP as `read_arrow`."""
+    """The rows of `decoded` with these columns, which it must contain. Raises INVALID_TIMESTAMP as `timestamps`."""
     arrays = [_array(name, decoded, topic, partition, views=views) for name in columns]
     return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns, views=views))
 
@@ -145,7 +159,7 @@ def _array(name: str, decoded: Columns, topic: str, partition: int, *, views: bo
         case "offset":
             return pa.array(_made(decoded.offset))
         case "timestamp":
-            return timestamps(_made(decoded.timestamp_ms))
+            return timestamps(_made(decoded.timestamp_ms), decoded.offset)
         case "timestampType":
             return pa.array(_made(decoded.timestamp_type))
         case "headers":
@@ -169,13 +183,15 @@ def _views(decoded: Columns, slices: Slices) -> pa.Array:
     return pa.Array.from_buffers(pa.binary_view(), rows, buffers)
 
 
-def timestamps(timestamp_ms: Longs) -> pa.Array:
-    """The column `timestamp`. Raises INVALID_TIMESTAMP as `read_arrow`."""
+def timestamps(timestamp_ms: Longs, offset: Longs | None = None) -> pa.Array:
+    """The column `timestamp`; `offset` are those of the rows, if they are known.
+
+    Raises INVALID_TIMESTAMP for one that microseconds cannot represent: UnfitTimestamp if `offset` is given.
+    """
     if timestamp_ms.max(initial=0) > _MS_MAX or timestamp_ms.min(initial=0) < -_MS_MAX:
-        raise KafkaError(
-            ErrorCode.INVALID_TIMESTAMP,
-            f"a timestamp is more than {_MS_MAX} ms from 1970 and does not fit a timestamp in microseconds",
-        )
+        if offset is None:
+            raise KafkaError(ErrorCode.INVALID_TIMESTAMP, f"a record has {_UNFIT}")
+        raise UnfitTimestamp(int(offset[np.argmax((timestamp_ms > _MS_MAX) | (timestamp_ms < -_MS_MAX))]))
     buffers = [_validity(timestamp_ms != NO_TIMESTAMP_MS), pa.py_buffer(timestamp_ms * _US_PER_MS)]
     return pa.Array.from_buffers(COLUMNS["timestamp"], len(timestamp_ms), buffers)
 

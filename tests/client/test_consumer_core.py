@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import random
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ from raylog.client.consumer.core import ConsumerCore
 from raylog.client.consumer.fetched import FetchedBatches
 from raylog.client.consumer.group_member import GroupMember
 from raylog.client.consumer.offset_requests import OffsetCommit, OffsetFetch
+from raylog.client.consumer.records import arrow_batches
 from raylog.client.group_offsets import GroupMetadata, OffsetAndMetadata
 from raylog.config.consumer import CONSUMER_CONFIG, consumer_settings
 from raylog.core.clock import Now
@@ -30,7 +32,11 @@ NOW = Now(1_000, 1_000)
 
 @pytest.fixture
 def core() -> ConsumerCore:
-    layer = Layer(ConfigSource.STATIC_BROKER_CONFIG, CONSUMER_CONFIG.parse({"group.id": "g"}))
+    return new_core()
+
+
+def new_core(**given: str) -> ConsumerCore:
+    layer = Layer(ConfigSource.STATIC_BROKER_CONFIG, CONSUMER_CONFIG.parse({"group.id": "g", **given}))
     settings = consumer_settings(Configs(CONSUMER_CONFIG, [layer]))
     core = ConsumerCore("127.0.0.1:1", settings, random.Random(1), assignors=list(ASSIGNORS.values()))
     core.assign([TP])
@@ -82,6 +88,74 @@ def test_the_records_before_a_malformed_batch_are_returned_before_the_error(core
     with pytest.raises(MalformedBatch, match="offsets 1 to 2") as raised:
         core.take(10)
     assert (raised.value.tp, pickle.loads(pickle.dumps(raised.value)).tp) == (TP, TP)
+
+
+@pytest.mark.parametrize(("end_offset", "position"), [(150, 100), (100, 100), (80, 80)])
+def test_a_truncated_log_never_moves_the_position_forwards(core: ConsumerCore, end_offset: int, position: int) -> None:
+    state = core.subscription.state(TP)
+    state.seek(100, 4)
+    diverging = SimpleNamespace(end_offset=end_offset, epoch=3)
+    result = SimpleNamespace(error_code=ErrorCode.NONE, diverging_epoch=diverging)
+    core._fetcher._answered_partition(state, result, ZERO_TOPIC_ID, 5, NOW)
+    assert (state.position, state.epoch) == (position, 3)
+
+
+def test_without_a_reset_policy_only_a_truncation_before_the_position_is_an_error() -> None:
+    core = new_core(**{"auto.offset.reset": "none"})
+    state = core.subscription.state(TP)
+    for end_offset in (150, 80):
+        core.raise_error()
+        state.seek(100, 4)
+        core._fetcher._truncated(state, SimpleNamespace(end_offset=end_offset, epoch=3))
+    with pytest.raises(KafkaError, match="truncated to offset 80"):
+        core.raise_error()
+
+
+UNFIT_MS = -9_300_000_000_000_000
+"""Milliseconds that do not fit a timestamp in microseconds."""
+
+
+def test_records_around_a_timestamp_that_does_not_fit_are_not_skipped(core: ConsumerCore) -> None:
+    pytest.importorskip("pyarrow")
+    state = core.subscription.state(TP)
+
+    def polled(start: int, columns: Sequence[str]) -> list[int]:
+        state.seek(start)
+        state.buffered.append(FetchedBatches(TP, records, start, (), check_crcs=True))
+        (fetched,) = core.take_batches()
+        batches = arrow_batches(fetched, columns, lambda tp, offset: core.seek(core.subscription.state(tp), offset))
+        return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+
+    times = [0, 1, UNFIT_MS, 3]
+    records = bytes(build_batch([NewRecord(None, b"", time) for time in times]))
+    assert (polled(0, ["offset", "timestamp"]), state.position) == ([0, 1], 2)
+    with pytest.raises(KafkaError, match=r"t-0, offset 2 has .*poll\(\).*seek\(t-0, 3\) passes over it") as raised:
+        polled(2, ["offset", "timestamp"])
+    assert (raised.value.code, state.position) == (ErrorCode.INVALID_TIMESTAMP, 2)
+    assert (polled(3, ["offset", "timestamp"]), state.position) == ([3], 4)
+    assert (polled(2, ["offset"]), state.position) == ([2, 3], 4)
+
+
+def test_before_a_malformed_batch_a_timestamp_that_does_not_fit_is_the_error(core: ConsumerCore) -> None:
+    pytest.importorskip("pyarrow")
+    sought: list[int] = []
+    unfit = bytes(build_batch([NewRecord(None, b"", UNFIT_MS)]))
+    malformed = bytes(raw_batch(raw_record(0) + b"garbage", 2, base_offset=1))
+    fetched = FetchedBatches(TP, unfit + malformed, 0, (), check_crcs=True)
+    with pytest.raises(KafkaError, match="t-0, offset 0"):
+        arrow_batches(fetched, ["timestamp"], lambda _, offset: sought.append(offset))
+    assert sought == [0]
+
+
+def test_a_checksum_that_fails_does_not_move_the_position_of_arrow(core: ConsumerCore) -> None:
+    pytest.importorskip("pyarrow")
+    sought: list[int] = []
+    records = bytearray(build_batch([NewRecord(None, b"value", 0)]))
+    records[-1] ^= 1
+    fetched = FetchedBatches(TP, bytes(records), 0, (), check_crcs=True)
+    with pytest.raises(KafkaError, match="checksum"):
+        arrow_batches(fetched, ["value"], lambda _, offset: sought.append(offset))
+    assert sought == [0]
 
 
 def test_offsets_that_a_response_lacks(core: ConsumerCore) -> None:

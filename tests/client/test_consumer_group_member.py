@@ -287,6 +287,17 @@ def test_topics_whose_names_are_not_known_are_waited_for(bench: Bench) -> None:
     assert bench.called == [(CallbackKind.ASSIGNED, [0])]
 
 
+def test_assigned_topics_that_the_metadata_lacks_for_a_while_are_kept(bench: Bench) -> None:
+    bench.join()
+    bench.called.clear()
+    metadata: Any = bench.core.network.metadata
+    metadata.name_of = lambda _: None
+    bench.pass_time(INTERVAL_MS)
+    bench.answer(1, [0, 1, 2])
+    bench.poll()
+    assert bench.called == [(CallbackKind.ASSIGNED, [2])]
+
+
 @pytest.mark.parametrize(
     ("instance", "leave_group", "epoch"),
     [("", None, -1), ("", True, -1), ("", False, None), ("i", None, -2), ("i", True, -1), ("i", False, -2)],
