@@ -111,7 +111,7 @@ class AsyncioFace:
         self._waiters: list[asyncio.Future[None]] = []
 
     def _poke(self) -> None:
-        self._loop.poke_threadsafe()
+        self._loop.poke_soon()
 
     async def _event(self) -> None:
         waiter = self._asyncio_loop.create_future()

@@ -67,6 +67,12 @@ class NetworkLoop:
             self._poked = True
             self._loop.call_soon_threadsafe(self.poke)
 
+    def poke_soon(self) -> None:
+        """As `poke_threadsafe`, on the loop, which then need not be woken."""
+        if not self._poked:
+            self._poked = True
+            self._loop.call_soon(self.poke)
+
     def poke(self) -> None:
         """Run the services."""
         self._poked = False

@@ -156,7 +156,7 @@ class AsyncAdminClient:
         done = asyncio.Event()
         operation = Operation(steps, now().monotonic_ms, self._core.timeout_ms(timeout), done.set)
         self._core.start(operation)
-        self._loop.poke_threadsafe()
+        self._loop.poke_soon()
         try:
             await done.wait()
         finally:

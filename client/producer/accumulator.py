@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
+from itertools import takewhile
 from typing import Final
 
 from raylog.client.producer.delivery import OnDelivery, ProducerRecord, RecordMetadata
@@ -12,9 +14,12 @@ from raylog.protocol.records.batch import HEADER_SIZE, parse_header
 from raylog.protocol.records.builder import BatchBuilder
 from raylog.protocol.records.compression import Codec
 from raylog.protocol.records.reader import read_records
+from raylog.protocol.records.record_encoding import shorten
 
 SEQUENCE_LIMIT: Final = 1 << 31
 """Sequence numbers begin again with 0."""
+BODIES_MAX: Final = 8
+"""How many bodies of acknowledged batches are kept for the next ones, each of up to twice batch.size."""
 
 
 class ProducerBatch:
@@ -45,11 +50,11 @@ class ProducerBatch:
         "unknown",
     )
 
-    def __init__(self, tp: TopicPartition, number: tuple[int, ...], created_ms: int) -> None:
+    def __init__(self, tp: TopicPartition, number: tuple[int, ...], created_ms: int, builder: BatchBuilder) -> None:
         self.tp = tp
         self.number = number
         """Batches of a partition are sent in the order of their numbers; halves have one more place than the whole."""
-        self.builder = BatchBuilder()
+        self.builder = builder
         self.codec: Codec | None = None
         """None: that of the producer."""
         self.created_ms = created_ms
@@ -103,10 +108,10 @@ class ProducerBatch:
         appended_ms = self.append_time_ms if self.append_time_ms >= 0 else timestamp_ms
         return RecordMetadata(self.tp.topic, self.tp.partition, offset, appended_ms)
 
-    def release(self) -> None:
-        """The records are not needed any more: a program that keeps its deliveries does not keep them."""
-        self.builder.release()
+    def release(self) -> bytearray:
+        """Give away the memory of the records, so that a program which keeps its deliveries does not keep them."""
         self.encoded = None
+        return self.builder.release()
 
     def finish(self) -> None:
         """Done, and with it the batch of which it was the last part."""
@@ -125,6 +130,13 @@ class ProducerBatch:
     def set_sequence(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
         self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
         self.encoded = None
+
+
+def all_delivered(batches: deque[ProducerBatch]) -> bool:
+    """Whether the callbacks of all have been called. Asked again and again: those at the front are taken away."""
+    while batches and batches[0].delivered:
+        batches.popleft()
+    return not batches
 
 
 class PartitionQueue:
@@ -161,11 +173,12 @@ class PartitionQueue:
         """Whether no earlier batch is unfinished."""
         return all(other.number >= batch.number for others in (self.in_flight, self.waiting) for other in others)
 
-    def put_back(self, batch: ProducerBatch) -> None:
-        """A batch in flight has to be sent again, in its order."""
+    def put_back(self, batch: ProducerBatch, *parts: ProducerBatch) -> None:
+        """A batch in flight has to be sent again, in its order; in its parts, if there are any."""
         self.in_flight.remove(batch)
-        before = sum(other.number < batch.number for other in self.waiting)
-        self.waiting.insert(before, batch)
+        before = sum(1 for _ in takewhile(lambda other: other.number < batch.number, self.waiting))
+        for part in reversed(parts or (batch,)):
+            self.waiting.insert(before, part)
 
 
 class RecordAccumulator:
@@ -179,20 +192,30 @@ class RecordAccumulator:
         self.batch_bytes = batch_bytes
         self.buffer_bytes = buffer_bytes
         self._count = 0
+        self._bodies: list[bytearray] = []
+        """Of acknowledged batches, for the next ones: memory that is fresh costs more than what is written into it."""
 
     def has_room(self, record_bytes: int) -> bool:
         return self.used_bytes + record_bytes <= self.buffer_bytes
+
+    def fits(self, tp: TopicPartition, record_bytes: int) -> bool:
+        """Whether the last batch of the partition takes the record."""
+        queue = self.queues.get(tp)
+        return queue is not None and bool(queue.waiting) and self._takes(queue.waiting[-1], record_bytes)
+
+    def _takes(self, batch: ProducerBatch, record_bytes: int) -> bool:
+        return not batch.closed and batch.size_bytes + record_bytes <= self.batch_bytes
 
     def append(self, tp: TopicPartition, record: ProducerRecord, now_ms: int) -> tuple[ProducerBatch, bool]:
         """The batch that the record is in, and whether the sender has something new to do."""
         size = record.bytes_max
         queue = self._queue(tp)
         batch = queue.waiting[-1] if queue.waiting else None
-        fresh = batch is None or batch.closed or batch.size_bytes + size > self.batch_bytes
+        fresh = batch is None or not self._takes(batch, size)
         if batch is None or fresh:
             if batch is not None:
                 batch.closed = True
-            batch = self._new_batch(queue, now_ms)
+            batch = self._new_batch(queue, self.new_builder(), now_ms)
         batch.builder.append(record.key, record.value, record.timestamp_ms, record.headers)
         if record.on_delivery is not None:
             batch.callbacks.append((batch.builder.count - 1, record.timestamp_ms, record.on_delivery))
@@ -209,8 +232,8 @@ class RecordAccumulator:
         queue = self._queue(tp)
         if queue.waiting:
             queue.waiting[-1].closed = True
-        batch = self._new_batch(queue, now_ms)
-        batch.builder, batch.codec, batch.closed = builder, codec, True
+        batch = self._new_batch(queue, builder, now_ms)
+        batch.codec, batch.closed = codec, True
         batch.size_bytes += builder.size_bytes
         self.used_bytes += builder.size_bytes
         return batch
@@ -218,12 +241,24 @@ class RecordAccumulator:
     def removed(self, batch: ProducerBatch) -> None:
         """The batch is acknowledged or has failed: its memory is free."""
         queue = self.queues[batch.tp]
-        for batches in (queue.in_flight, queue.waiting):
-            if batch in batches:
-                batches.remove(batch)
+        (queue.in_flight if batch in queue.in_flight else queue.waiting).remove(batch)
         if not (queue.in_flight or queue.waiting):
             self.active.pop(batch.tp, None)
         self.released(batch)
+
+    def new_builder(self) -> BatchBuilder:
+        """One with the memory of a former batch, if there is any. Threads may call it at the same time."""
+        with suppress(IndexError):
+            return BatchBuilder(self._bodies.pop())
+        return BatchBuilder()
+
+    def recycle(self, batch: ProducerBatch) -> None:
+        """The batch is acknowledged: its memory is for the next one, unless a connection has not written it yet."""
+        body = batch.release()
+        if len(self._bodies) < BODIES_MAX and HEADER_SIZE < len(body) <= self.batch_bytes:
+            with suppress(BufferError):
+                shorten(body, HEADER_SIZE)
+                self._bodies.append(body)
 
     def _queue(self, tp: TopicPartition) -> PartitionQueue:
         queue = self.queues.get(tp)
@@ -231,9 +266,9 @@ class RecordAccumulator:
             queue = self.queues[tp] = PartitionQueue(tp)
         return queue
 
-    def _new_batch(self, queue: PartitionQueue, now_ms: int) -> ProducerBatch:
+    def _new_batch(self, queue: PartitionQueue, builder: BatchBuilder, now_ms: int) -> ProducerBatch:
         self._count += 1
-        batch = ProducerBatch(queue.tp, (self._count,), now_ms)
+        batch = ProducerBatch(queue.tp, (self._count,), now_ms, builder)
         queue.waiting.append(batch)
         self.active[queue.tp] = queue
         return batch
@@ -248,7 +283,7 @@ class RecordAccumulator:
         middle = len(records) // 2
         halves = []
         for first, part in ((0, records[:middle]), (middle, records[middle:])):
-            half = ProducerBatch(batch.tp, (*batch.number, first), batch.created_ms)
+            half = ProducerBatch(batch.tp, (*batch.number, first), batch.created_ms, BatchBuilder())
             half.parent, half.codec, half.closed = batch, batch.codec, True
             for record in part:
                 half.builder.append(record.key, record.value, record.timestamp_ms, record.headers)
@@ -269,11 +304,7 @@ class RecordAccumulator:
         batch.release()
         self.released(batch)
         self.used_bytes += sum(half.size_bytes - HEADER_SIZE for half in halves)
-        queue = self.queues[batch.tp]
-        queue.in_flight.remove(batch)
-        before = sum(other.number < batch.number for other in queue.waiting)
-        for half in reversed(halves):
-            queue.waiting.insert(before, half)
+        self.queues[batch.tp].put_back(batch, *halves)
         return halves
 
     def released(self, batch: ProducerBatch) -> None:

@@ -70,6 +70,7 @@ class TableAppender:
         batch_bytes: int,
         record_bytes_max: int,
         choose: Callable[[int], int],
+        new_builder: Callable[[], BatchBuilder],
     ) -> None:
         """`choose` returns the partition for this many bytes of rows without key. Raises KafkaError for the columns."""
         from raylog.protocol.records.arrow_encoding import rows_of
@@ -82,6 +83,7 @@ class TableAppender:
         self._batch_bytes = batch_bytes
         self._record_bytes_max = record_bytes_max
         self._choose = choose
+        self._new_builder = new_builder
         self._builders: Iterator[tuple[int, BatchBuilder]] | None = None
         self._next: tuple[int, BatchBuilder] | None = None
 
@@ -115,7 +117,7 @@ class TableAppender:
                     yield chosen, builder
 
     def _batch(self, rows: Rows, order: Buffer | None, start: int, end: int, wall_ms: int) -> tuple[BatchBuilder, int]:
-        builder = BatchBuilder()
+        builder = self._new_builder()
         first = start if order is None else memoryview(order).cast("B").cast(_INT64)[start]
         if rows.timestamps is not None:
             wall_ms = memoryview(rows.timestamps).cast("B").cast(_INT64)[first]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import nullcontext
 from time import time_ns
@@ -21,7 +22,7 @@ from raylog.client.errors import ClientClosedError
 from raylog.client.given_config import given_config
 from raylog.client.group_offsets import GroupMetadata, Offsets
 from raylog.client.network_loop import NetworkLoop
-from raylog.client.producer.accumulator import ProducerBatch
+from raylog.client.producer.accumulator import ProducerBatch, all_delivered
 from raylog.client.producer.arrow import AppendedRows, TableAppender, appended_rows, tables_by_topic
 from raylog.client.producer.core import ProducerCore
 from raylog.client.producer.delivery import OnDelivery, ProducerRecord, RecordMetadata
@@ -334,11 +335,11 @@ class AsyncProducer:
 
     async def flush(self) -> None:
         """Send everything now, and wait until all that was sent before is acknowledged or has failed."""
-        batches = list(self._core.sender.unfinished)
+        batches = deque(self._core.sender.unfinished)
         self._core.sender.flushes += 1
         self._poke()
         try:
-            await self._wait(lambda: all(batch.delivered for batch in batches))
+            await self._wait(lambda: all_delivered(batches))
         finally:
             self._core.sender.flushes -= 1
 
@@ -370,7 +371,10 @@ class AsyncProducer:
         try:
             async with asyncio.timeout(seconds):
                 await self._wait(lambda: operation.done or self._core.closed)
-        except TimeoutError:
+        except BaseException as error:
+            self._core.leave(operation)
+            if not isinstance(error, TimeoutError):
+                raise
             text = f"{operation.name}() did not end within {seconds} s"
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, text) from None
         if operation.error is not None:
@@ -406,7 +410,7 @@ class AsyncProducer:
                 await asyncio.to_thread(self._interceptors.close)
 
     def _poke(self) -> None:
-        self._loop.poke_threadsafe()
+        self._loop.poke_soon()
 
     async def _append_later(self, record: ProducerRecord) -> tuple[ProducerBatch, bool]:
         appended: tuple[ProducerBatch, bool] | None = None

@@ -78,7 +78,11 @@ class ProducerCore:
             self._spread: DefaultPartitioner | RoundRobinPartitioner = RoundRobinPartitioner(random.randrange)
         else:
             self._spread = DefaultPartitioner(
-                random.randrange, settings.batch_bytes, ignore_keys=settings.ignore_keys, waiting=self._waiting
+                random.randrange,
+                settings.batch_bytes - HEADER_SIZE,
+                ignore_keys=settings.ignore_keys,
+                waiting=self._waiting,
+                fits=self.accumulator.fits,
             )
 
     def try_append(self, record: ProducerRecord, now: Now) -> tuple[ProducerBatch, bool] | None:
@@ -130,8 +134,6 @@ class ProducerCore:
             size += header_bytes_max(headers)
         sticky = found.sticky
         if key is None:
-            if sticky.current_bytes >= self.settings.batch_bytes:
-                return None
             batch = found.batches[sticky.current]
         elif found.hashes_keys:
             size += len(key)
@@ -158,6 +160,8 @@ class ProducerCore:
         if found is None or found.partition_count != partition_count:
             hashes_keys = not self.settings.ignore_keys
             sticky = spread.sticky(topic)
+            if sticky.current >= partition_count:  # the topic was created again, with fewer partitions
+                sticky.current = -1
             found = self._open[topic] = OpenTopic(sticky, partition_count, hashes_keys, [None] * (partition_count + 1))
         found.batches[batch.tp.partition] = batch
 
@@ -176,6 +180,7 @@ class ProducerCore:
             batch_bytes=min(settings.batch_bytes, settings.request_bytes_max),
             record_bytes_max=min(settings.request_bytes_max, settings.buffer_bytes),
             choose=lambda size_bytes: sticky.partition(size_bytes, count, waiting),
+            new_builder=self.accumulator.new_builder,
         )
 
     def append_table(self, topic: str, appender: TableAppender, now: Now) -> bool:
@@ -244,6 +249,11 @@ class ProducerCore:
         if self.sender.transactions is None:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "the producer has no transactional.id")
         return self.sender.transactions
+
+    def leave(self, operation: Operation) -> None:
+        """The caller of a call about transactions does not wait for its end any more."""
+        if self.sender.transactions is not None:
+            self.sender.transactions.leave(operation)
 
     def metrics(self) -> dict[str, float]:
         return self.sender.statistics.shown() | {

@@ -12,6 +12,7 @@ from itertools import accumulate, count
 
 from raylog.client.partitioner import partition_for_key
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
+from raylog.core.ids import TopicPartition
 
 Choose = Callable[[int], int]
 """`choose(n)` returns any number from 0 to n - 1."""
@@ -23,6 +24,7 @@ class StickyTopic:
     """Records without a key of one topic: to one partition until it has got as much as a batch, then to another."""
 
     def __init__(self, choose: Choose, batch_bytes: int) -> None:
+        """`batch_bytes` is the room for records in a batch."""
         self._choose = choose
         self._batch_bytes = batch_bytes
         self.current = -1
@@ -30,9 +32,18 @@ class StickyTopic:
         self.current_bytes = 0
         """What it has got since it was chosen."""
 
-    def partition(self, record_bytes: int, partition_count: int, waiting: Callable[[], Sequence[int]]) -> int:
-        """`waiting` tells how many batches wait for each partition; empty to treat all alike."""
-        if self.current < 0 or self.current >= partition_count or self.current_bytes >= self._batch_bytes:
+    def partition(
+        self,
+        record_bytes: int,
+        partition_count: int,
+        waiting: Callable[[], Sequence[int]],
+        fits: Callable[[int], bool] = lambda _: False,
+    ) -> int:
+        """`waiting` tells how many batches wait for each partition; empty to treat all alike. `fits` tells whether the
+        last batch of a partition takes the record: it is filled before another partition is chosen.
+        """
+        enough = self.current_bytes + record_bytes > self._batch_bytes
+        if self.current < 0 or self.current >= partition_count or (enough and not fits(self.current)):
             self.current = self._next(partition_count, waiting())
             self.current_bytes = 0
         self.current_bytes += record_bytes
@@ -51,20 +62,34 @@ class DefaultPartitioner:
     """Chooses by the hash of the key; records without a key stick to a partition for a batch."""
 
     def __init__(
-        self, choose: Choose, batch_bytes: int, *, ignore_keys: bool, waiting: Callable[[str, int], Sequence[int]]
+        self,
+        choose: Choose,
+        batch_bytes: int,
+        *,
+        ignore_keys: bool,
+        waiting: Callable[[str, int], Sequence[int]],
+        fits: Callable[[TopicPartition, int], bool],
     ) -> None:
-        """`waiting(topic, partitions)` tells how many batches wait for each partition; empty to treat all alike."""
+        """`waiting(topic, partitions)` tells how many batches wait for each partition; empty to treat all alike.
+        `fits(tp, bytes)` tells whether the last batch of a partition takes a record.
+        """
         self._choose = choose
         self._batch_bytes = batch_bytes
         self._ignore_keys = ignore_keys
         self._waiting = waiting
+        self._fits = fits
         self._sticky: dict[str, StickyTopic] = {}
 
     def partition(self, topic: str, key: bytes | None, record_bytes: int, partition_count: int) -> int:
         if key is not None and not self._ignore_keys:
             return partition_for_key(key, partition_count)
         waiting = partial(self._waiting, topic, partition_count)
-        return self.sticky(topic).partition(record_bytes, partition_count, waiting)
+        return self.sticky(topic).partition(
+            record_bytes,
+            partition_count,
+            waiting,
+            lambda current: self._fits(TopicPartition(topic, current), record_bytes),
+        )
 
     def sticky(self, topic: str) -> StickyTopic:
         sticky = self._sticky.get(topic)

@@ -10,7 +10,9 @@ from __future__ import annotations
 import logging
 import random
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from time import time_ns
 from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import uuid4
@@ -24,7 +26,7 @@ from raylog.client.given_config import given_config
 from raylog.client.group_offsets import GroupMetadata, Offsets
 from raylog.client.io_thread import shared_io_thread
 from raylog.client.network_loop import NetworkLoop
-from raylog.client.producer.accumulator import ProducerBatch
+from raylog.client.producer.accumulator import ProducerBatch, all_delivered
 from raylog.client.producer.arrow import AppendedRows, TableAppender, appended_rows, tables_by_topic
 from raylog.client.producer.core import ProducerCore
 from raylog.client.producer.delivery import OnDelivery, ProducerRecord, RecordMetadata
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("raylog.client")
 NO_PARTITION: Final = -1
+PLAIN_RECORDS_MAX: Final = 1000
+"""How many records of `send_plain` are appended before other threads have a turn."""
 
 
 class Delivery:
@@ -305,16 +309,20 @@ class Producer:
         Serializers, interceptors and the splitting of large values are not used. Waits and raises KafkaError as `send`;
         records before the one in error may have been sent.
         """
-        moment, pairs = now(), list(headers)
-        stamp, quick = moment.wall_ms, partition is None and not pairs
+        pairs = list(headers)
+        quick = partition is None and not pairs
         batches: dict[ProducerBatch, None] = {}
         append = self._core.append_to_open
-        with self._changed:
-            for key, value in records:
-                batch = append(topic, value, key, stamp) if quick else None
-                if batch is None:
-                    batch = self._appended(ProducerRecord(topic, key, value, pairs, partition, stamp, None), moment)
-                batches[batch] = None
+        rest = iter(records)
+        at_once = PLAIN_RECORDS_MAX if isinstance(records, Sequence) else 1  # what is yielded is sent as it comes
+        while taken := list(islice(rest, at_once)):
+            stamp = now().wall_ms
+            with self._changed:
+                for key, value in taken:
+                    batch = append(topic, value, key, stamp) if quick else None
+                    if batch is None:
+                        batch = self._appended(ProducerRecord(topic, key, value, pairs, partition, stamp, None), now())
+                    batches[batch] = None
         return TableDelivery(list(batches), self._changed)
 
     def send_arrow(self, topic: str | None, table: Table) -> TableDelivery:
@@ -378,11 +386,11 @@ class Producer:
         if self._thread.is_current:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "flush() would wait for the callback that calls it")
         with self._changed:
-            batches = list(self._core.sender.unfinished)
+            batches = deque(self._core.sender.unfinished)
             self._core.sender.flushes += 1
             self._loop.poke_threadsafe()
             try:
-                self._changed.wait_for(lambda: all(batch.delivered for batch in batches), timeout)
+                self._changed.wait_for(lambda: all_delivered(batches), timeout)
             finally:
                 self._core.sender.flushes -= 1
             return sum(batch.builder.count for batch in batches if not batch.delivered)
@@ -428,9 +436,13 @@ class Producer:
             operation = start()
             self._loop.poke_threadsafe()
             seconds = self._core.settings.block_ms_max / 1000 if timeout is None else timeout
-            if not self._wait(lambda: operation.done or self._core.closed, seconds):
-                text = f"{operation.name}() did not end within {seconds} s"
-                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, text)
+            try:
+                if not self._wait(lambda: operation.done or self._core.closed, seconds):
+                    text = f"{operation.name}() did not end within {seconds} s"
+                    raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, text)
+            except BaseException:
+                self._core.leave(operation)
+                raise
             if operation.error is not None:
                 raise operation.error
             if not operation.done:

@@ -203,7 +203,10 @@ class Sender:
             IN_FLIGHT_MAX_OF_IDEMPOTENCE if queue.acknowledged else 1
         ):
             return False
-        return bool(queue.waiting[0].attempts) or now.monotonic_ms >= self._lingers_until_ms(queue)
+        first = queue.waiting[0]
+        if not first.attempts:
+            return now.monotonic_ms >= self._lingers_until_ms(queue)
+        return not self._settings.idempotent or all(other.number > first.number for other in queue.in_flight)
 
     def _send_to(self, node: Node, queues: list[PartitionQueue], now: Now) -> None:
         """One batch of each partition in a request, as long as the link takes requests."""
@@ -397,7 +400,7 @@ class Sender:
         batch.finish()
         self.completed.append(batch)
         if error is None:
-            batch.release()
+            self._accumulator.recycle(batch)
             return
         self.statistics.records_failed += batch.builder.count
         if self.transactions is not None:

@@ -140,6 +140,10 @@ class Transactions:
         self._producer = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
         self._operation: Operation | None = None
         """That of the initialization, commit or abort in progress."""
+        self._last: Operation | None = None
+        """The same, or the last one that was."""
+        self._left: Operation | None = None
+        """The last one if its caller has not got its outcome."""
         self._new: dict[TopicPartition, None] = {}
         """Partitions of the transaction that the coordinator does not know yet."""
         self._added: set[TopicPartition] = set()
@@ -162,6 +166,7 @@ class Transactions:
         return self._start("init_transactions", State.INITIALIZING, State.UNINITIALIZED)
 
     def begin(self) -> None:
+        self._check_left("begin_transaction")
         self._check("begin_transaction", State.READY)
         self.version_2 = self._network.feature_level(TRANSACTION_FEATURE) >= TRANSACTIONS_2
         self.state = State.IN_TRANSACTION
@@ -187,6 +192,11 @@ class Transactions:
             group = GroupMetadata(group) if isinstance(group, str) else group
             self._offsets.append(OffsetCommit(operation, group, given))
         return operation
+
+    def leave(self, operation: Operation) -> None:
+        """The caller does not wait for its end any more: the same call again gets its outcome, though it has ended."""
+        if operation is self._last:
+            self._left = operation
 
     def check_send(self) -> None:
         """Raises KafkaError unless a record may be sent now."""
@@ -274,14 +284,26 @@ class Transactions:
         if self.state not in permitted:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"{call}(): the producer is {self.state.value}")
 
+    def _check_left(self, name: str) -> Operation | None:
+        """The operation that was left, if this is its call again. Raises KafkaError where its outcome would be lost."""
+        left = self._left
+        if left is not None and left.name != name and left.error is None:
+            text = f"{name}(): the last call of {left.name}() did not wait for its end: call that again first"
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, text)
+        self._left = None
+        return left if left is not None and left.name == name else None
+
     def _start(self, name: str, state: State, *permitted: State) -> Operation:
-        """Enter the state; the operation in progress if it is this one, whose caller did not wait for its end."""
+        """Enter the state; the operation that was left if it is this one, and the one in progress likewise."""
+        left = self._check_left(name)
+        if left is not None:
+            return left
         if self.state is state and self._operation is not None and self._operation.name == name:
             return self._operation
         self._check(name, *permitted)
         self.state = state
         self.failure = None
-        self._operation = Operation(name)
+        self._operation = self._last = Operation(name)
         self._due_ms = 0
         return self._operation
 

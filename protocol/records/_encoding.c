@@ -96,6 +96,46 @@ static int as_field(PyObject *object, Field *field, Py_buffer *view)
     return 0;
 }
 
+/* Give the bytearray another size. It keeps its memory, and grows to twice what it needs: by an eighth, as bytearrays
+   do, a batch would be copied several times. */
+static int resize(PyObject *body, Py_ssize_t size)
+{
+    PyByteArrayObject *bytes = (PyByteArrayObject *)body;
+
+    if (bytes->ob_exports > 0) {
+        PyErr_SetString(PyExc_BufferError, "the batch is in use");
+        return -1;
+    }
+    if (size >= bytes->ob_alloc - (bytes->ob_start - bytes->ob_bytes) && size > GROWS_FROM_BYTES &&
+        PyByteArray_Resize(body, 2 * size - 8) < 0)
+        return -1;
+    if (size >= bytes->ob_alloc - (bytes->ob_start - bytes->ob_bytes))
+        return PyByteArray_Resize(body, size);
+    Py_SET_SIZE(bytes, size);
+    bytes->ob_start[size] = 0;
+    return 0;
+}
+
+/* Shorten the bytearray to its first bytes, and keep its memory for the next batch. */
+static PyObject *shorten(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    (void)module;
+    if (count != 2 || !PyByteArray_Check(arguments[0])) {
+        PyErr_SetString(PyExc_TypeError, "shorten(bytearray, size)");
+        return NULL;
+    }
+    const Py_ssize_t size = PyLong_AsSsize_t(arguments[1]);
+    if (PyErr_Occurred())
+        return NULL;
+    if (size < 0 || size > PyByteArray_GET_SIZE(arguments[0])) {
+        PyErr_SetString(PyExc_ValueError, "the bytearray is shorter");
+        return NULL;
+    }
+    if (resize(arguments[0], size) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
 static PyObject *append_record(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
     Field fields[3];
@@ -122,11 +162,7 @@ static PyObject *append_record(PyObject *module, PyObject *const *arguments, Py_
         goto done;
     }
     const Py_ssize_t after = before + (Py_ssize_t)(size + varint_size((int64_t)size));
-    /* A bytearray grows by an eighth: a batch would be copied several times. Shrinking to half keeps the memory. */
-    if (after >= ((PyByteArrayObject *)body)->ob_alloc && after > GROWS_FROM_BYTES &&
-        PyByteArray_Resize(body, 2 * after - 8) < 0)
-        goto done;
-    if (PyByteArray_Resize(body, after) < 0)
+    if (resize(body, after) < 0)
         goto done;
     put_record((uint8_t *)PyByteArray_AS_STRING(body) + before, size, timestamp_delta, offset_delta, fields[0], fields[1],
                fields[2]);
@@ -390,6 +426,7 @@ static PyObject *partitions_of(PyObject *module, PyObject *arguments)
 
 static PyMethodDef functions[] = {
     {"append_record", (PyCFunction)(void (*)(void))append_record, METH_FASTCALL, "see record_encoding.append_record"},
+    {"shorten", (PyCFunction)(void (*)(void))shorten, METH_FASTCALL, "see record_encoding.shorten"},
     {"murmur2", murmur2, METH_O, "murmur2(data) -> hash: see record_encoding.murmur2"},
     {"append_columns", append_columns, METH_VARARGS, "see record_encoding.append_columns"},
     {"partitions_of", partitions_of, METH_VARARGS, "see record_encoding.partitions_of"},

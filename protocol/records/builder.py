@@ -37,8 +37,9 @@ class BatchBuilder:
 
     __slots__ = ("base_timestamp_ms", "body", "count", "max_timestamp_ms")
 
-    def __init__(self) -> None:
-        self.body = bytearray(HEADER_SIZE)
+    def __init__(self, body: bytearray | None = None) -> None:
+        """`body` is that of a batch which is not needed any more, shortened to the header."""
+        self.body = bytearray(HEADER_SIZE) if body is None else body
         """Room for the header, and the encoded records."""
         self.count = 0
         self.base_timestamp_ms = 0
@@ -49,9 +50,10 @@ class BatchBuilder:
         """Of the encoded records."""
         return len(self.body) - HEADER_SIZE
 
-    def release(self) -> None:
-        """Drop the encoded records; their number stays."""
-        self.body = bytearray(HEADER_SIZE)
+    def release(self) -> bytearray:
+        """Give away the body with the encoded records; their number stays."""
+        body, self.body = self.body, bytearray(HEADER_SIZE)
+        return body
 
     def append(
         self,

@@ -50,8 +50,9 @@ class CopiedBatch(BatchBuilder):
         """That of the records. Raises CORRUPT_MESSAGE for an unknown number."""
         return self._header.codec
 
-    def release(self) -> None:
+    def release(self) -> bytearray:
         self._payload = memoryview(b"")
+        return super().release()
 
     def build(
         self,

@@ -72,6 +72,11 @@ def append_record_in_python(
     body += b"".join((varint(size), start, key_head, key, value_head, value, headers))
 
 
+def shorten_in_python(body: bytearray, size: int) -> None:
+    """Drop all but the first `size` bytes; in C the memory is kept. Raises BufferError while a view of it is in use."""
+    del body[size:]
+
+
 def murmur2_in_python(data: bytes) -> int:
     """The 32-bit hash that Kafka's Java client computes of a key, as an unsigned number.
 
@@ -143,6 +148,7 @@ def _int64(buffer: Buffer | None) -> Sequence[int] | None:
 append_record: Callable[[bytearray, int, int, bytes | None, bytes | None, bytes | None], None] = getattr(
     compiled, "append_record", append_record_in_python
 )
+shorten: Callable[[bytearray, int], None] = getattr(compiled, "shorten", shorten_in_python)
 murmur2: Callable[[bytes], int] = getattr(compiled, "murmur2", murmur2_in_python)
 append_columns: Callable[..., tuple[int, int]] = getattr(compiled, "append_columns", append_columns_in_python)
 partitions_of: Callable[[Column | None, int, int, Buffer], None] = getattr(

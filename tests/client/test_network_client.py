@@ -222,11 +222,20 @@ class Bench:
 
 
 def shown(
-    nodes: Sequence[int], *, leader: int = 1, epoch: int = 5, error: ErrorCode = ErrorCode.NONE, ports: int = 0
+    nodes: Sequence[int],
+    *,
+    leader: int = 1,
+    epoch: int = 5,
+    error: ErrorCode = ErrorCode.NONE,
+    ports: int = 0,
+    partitions: int = 1,
 ) -> MetadataResponse:
-    """Brokers by their ids, whose ports are the ids plus `ports`; topic t has one partition."""
-    partition = MetadataResponsePartition(partition_index=0, leader_id=leader, leader_epoch=epoch)
-    topic = MetadataResponseTopic(name="t", topic_id=TOPIC_ID, error_code=error, partitions=(partition,))
+    """Brokers by their ids, whose ports are the ids plus `ports`, and topic t."""
+    parts = tuple(
+        MetadataResponsePartition(partition_index=index, leader_id=leader, leader_epoch=epoch)
+        for index in range(partitions)
+    )
+    topic = MetadataResponseTopic(name="t", topic_id=TOPIC_ID, error_code=error, partitions=parts)
     brokers = tuple(MetadataResponseBroker(node_id=node, host="h", port=node + ports) for node in nodes)
     return MetadataResponse(brokers=brokers, cluster_id="cluster", controller_id=1, topics=(topic,))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 
+from raylog.client.consumer.consumer import Consumer
 from raylog.client.errors import ClientClosedError
 from raylog.client.partitioner import partition_for_key
 from raylog.client.producer.delivery import RecordMetadata
@@ -276,6 +277,25 @@ def test_partitions(target: Target) -> None:
         assert sorted(partitions) == sorted([*range(6), *range(6)])
     with Producer(**target.settings("unix"), partitioner=lambda topic, key, value, count: count - 1) as producer:
         assert producer.send(topic, key="a").result().partition == 5
+
+
+def test_records_in_one_call_that_come_from_a_client_of_the_same_process(target: Target) -> None:
+    """All blocking clients share a thread, for which the consumer waits: the lock must not be held meanwhile."""
+    topic, copy = target.new_topic(1), target.new_topic(1)
+    with Producer(bootstrap_servers=target.plain, batch_size=100) as producer:
+        producer.send_plain(topic, [(None, b"%d" % number) for number in range(50)]).result()
+
+        def copied() -> Iterator[tuple[bytes | None, bytes | None]]:
+            left = 50
+            with Consumer(bootstrap_servers=target.plain, auto_offset_reset="earliest", max_poll_records=7) as consumer:
+                consumer.assign([(topic, 0)])
+                while left:
+                    for record in consumer.poll(1.0):
+                        left -= 1
+                        yield record.key, record.value
+
+        producer.send_plain(copy, copied()).result()
+    assert [record.value() for record in target.read(copy, 50)] == [b"%d" % number for number in range(50)]
 
 
 def test_many_records_in_one_call(target: Target) -> None:

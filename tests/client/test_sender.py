@@ -8,19 +8,25 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from raylog.client.producer.accumulator import BODIES_MAX
 from raylog.client.producer.core import ProducerCore
 from raylog.client.producer.delivery import ProducerRecord, RecordMetadata
+from raylog.client.producer.partitioners import DefaultPartitioner
 from raylog.config.producer import PRODUCER_CONFIG, producer_settings
 from raylog.core.clock import Now
 from raylog.core.config import Configs, ConfigSource, Layer
 from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import TopicPartition
 from raylog.protocol.messages.init_producer_id import InitProducerIdResponse
 from raylog.protocol.produce import ProducePartitionResponse, ProduceResponse, ProduceTopicResponse
 from raylog.protocol.records.batch import HEADER_SIZE, parse_header
+from raylog.protocol.records.builder import BatchBuilder
+from raylog.protocol.records.copied import CopiedBatch
 from raylog.protocol.records.reader import read_records
 from tests.client.test_network_client import shown
 
 NOW = Now(1000, 0)
+TP = TopicPartition("t", 0)
 
 
 def made(**texts: str) -> ProducerCore:
@@ -136,6 +142,155 @@ def test_an_acknowledged_batch_keeps_no_records(monkeypatch: pytest.MonkeyPatch)
     answered(ProduceResponse(responses=[ProduceTopicResponse(name="t", partitions=[result])]), NOW)
     assert (batch.metadata(0, 0).offset, batch.builder.count) == (5, 1)
     assert (batch.builder.size_bytes, batch.encoded) == (0, None)
+
+
+class Leaders:
+    """Brokers that answer what the producer asks them when they are told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, core: ProducerCore) -> None:
+        self.asked: list[tuple[int, Any, Any, Any]] = []
+        """By which broker, the maker of the request, and what to call with the response or the failure."""
+        monkeypatch.setattr(core.network, "ask", lambda *given, **options: self.asked.append(given[:4]))
+
+    def answer(self, at: int, code: ErrorCode = ErrorCode.NONE) -> None:
+        _, _, answered, _ = self.asked.pop(at)
+        result = ProducePartitionResponse(index=0, error_code=code, base_offset=0)
+        answered(ProduceResponse(responses=[ProduceTopicResponse(name="t", partitions=[result])]), NOW)
+
+
+def test_a_refused_batch_is_not_sent_again_before_the_one_it_follows_is_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The former leader hangs: until its request has timed out the new one refuses whatever follows."""
+    core = made(batch_size="0")
+    core.network.metadata.answered(shown([1, 2], leader=1), NOW)
+    core.sender._set_identity(7, 0)
+    leaders = Leaders(monkeypatch, core)
+    append(core)
+    core.network.run(NOW)
+    leaders.answer(0)
+    append(core)
+    core.network.run(NOW)  # to the first leader
+    core.network.metadata.answered(shown([1, 2], leader=2), NOW)
+    append(core)
+    core.network.run(NOW)
+    assert [asked[0] for asked in leaders.asked] == [1, 2]
+    leaders.answer(1, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    core.network.run(NOW)
+    assert [asked[0] for asked in leaders.asked] == [1]
+    failed = leaders.asked.pop()[3]
+    failed(KafkaError(ErrorCode.NETWORK_EXCEPTION, "the request has timed out"), NOW)
+    core.network.run(Now(NOW.monotonic_ms + 1000, 0))
+    assert [asked[0] for asked in leaders.asked] == [2]
+    leaders.answer(0)
+    core.network.run(Now(NOW.monotonic_ms + 1000, 0))
+    assert [asked[0] for asked in leaders.asked] == [2]
+    leaders.answer(0)
+    assert [batch.error for batch in core.sender.completed] == [None] * 3
+
+
+class TestMemory:
+    """Batches use the memory of those that are acknowledged."""
+
+    def sent(self, core: ProducerCore, leaders: Leaders, value: bytes = b"v" * 300) -> tuple[Any, memoryview]:
+        """A batch in flight, and its records as the connection has them."""
+        core.try_append(ProducerRecord("t", None, value, (), 0, 0), NOW)
+        core.sender.flushes += 1
+        core.network.run(NOW)
+        (batch,) = core.sender.unfinished
+        request = leaders.asked[0][1](lambda key: 12)
+        return batch, request.topics[0].partitions[0].records
+
+    @pytest.fixture
+    def core(self) -> ProducerCore:
+        core = made(batch_size="1000")
+        core.network.metadata.answered(shown([1]), NOW)
+        core.sender._set_identity(7, 0)
+        return core
+
+    def test_that_of_an_acknowledged_batch(self, core: ProducerCore, monkeypatch: pytest.MonkeyPatch) -> None:
+        leaders = Leaders(monkeypatch, core)
+        first, records = self.sent(core, leaders)
+        body = first.builder.body
+        del records
+        leaders.answer(0)
+        second, records = self.sent(core, leaders, b"second")
+        assert second.builder.body is body
+        [record] = read_records(records, 0, parse_header(records, 0))
+        assert record.value == b"second"
+
+    def test_not_that_which_a_connection_has_not_written_yet(
+        self, core: ProducerCore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It may be left after the acknowledgement, if the batch was sent a second time to another leader."""
+        leaders = Leaders(monkeypatch, core)
+        first, records = self.sent(core, leaders)
+        body = first.builder.body
+        leaders.answer(0)
+        second, _ = self.sent(core, leaders, b"second")
+        assert second.builder.body is not body
+        [record] = read_records(records, 0, parse_header(records, 0))
+        assert record.value == b"v" * 300
+
+    def test_not_that_of_a_large_record(self, core: ProducerCore, monkeypatch: pytest.MonkeyPatch) -> None:
+        leaders = Leaders(monkeypatch, core)
+        self.sent(core, leaders, b"v" * 100_000)
+        leaders.answer(0)
+        assert not core.accumulator._bodies
+
+    def test_not_that_of_many(self, core: ProducerCore, monkeypatch: pytest.MonkeyPatch) -> None:
+        for _ in range(100):
+            core.accumulator.recycle(core.accumulator.append_batch(TP, filled(), 0))
+        assert len(core.accumulator._bodies) == BODIES_MAX
+
+    def test_copied_batches_have_none(self, core: ProducerCore, monkeypatch: pytest.MonkeyPatch) -> None:
+        leaders = Leaders(monkeypatch, core)
+        source = filled().build()
+        core.append_copied(TP, CopiedBatch(source, parse_header(source, 0)), NOW)
+        core.network.run(NOW)
+        leaders.answer(0)
+        (batch,) = core.sender.completed
+        assert (batch.error, core.accumulator._bodies) == (None, [])
+
+
+def filled() -> BatchBuilder:
+    builder = BatchBuilder()
+    builder.append(None, b"v" * 100, 0)
+    return builder
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_batches_are_filled_before_another_partition_is_chosen(*, quick: bool) -> None:
+    """Else a partition would get a batch with few records and another one next to it (KAFKA-14156)."""
+    core = made(batch_size="1000", linger_ms="1000", partitioner_adaptive_partitioning_enable="false")
+    core.network.metadata.answered(shown([1], partitions=3), NOW)
+    for _ in range(3):
+        core.try_append(ProducerRecord("t", None, b"v" * 80, (), None, 0), NOW)
+    (first,) = core.sender.unfinished
+    first.closed = True  # it has lingered
+    for _ in range(300):
+        if not quick or core.append_to_open("t", b"v" * 80, None, 0) is None:
+            core.try_append(ProducerRecord("t", None, b"v" * 80, (), None, 0), NOW)
+    counts = [batch.builder.count for batch in core.sender.unfinished if batch is not first]
+    assert sum(counts) == 300
+    assert sum(count < max(counts) for count in counts) <= 1, "only the last batch is not full"
+    assert len(core.accumulator.active) == 3
+
+
+def test_a_topic_that_is_created_again_with_fewer_partitions() -> None:
+    core = made(linger_ms="1000")
+    core.network.metadata.answered(shown([1], partitions=8), NOW)
+    spread = core._spread
+    assert isinstance(spread, DefaultPartitioner)
+    while spread.sticky("t").current != 7:
+        spread.sticky("t").current = -1
+        core.try_append(ProducerRecord("t", None, b"v", (), None, 0), NOW)
+    core.network.metadata.answered(shown([1], partitions=3), NOW)
+    core.try_append(ProducerRecord("t", None, b"v", (), 0, 0), NOW)
+    assert core.append_to_open("t", b"v", None, 0) is None
+    appended = core.try_append(ProducerRecord("t", None, b"v", (), None, 0), NOW)
+    assert appended is not None
+    assert appended[0].tp.partition < 3
 
 
 def on_delivery(error: KafkaError | None, metadata: RecordMetadata | None) -> None: ...

@@ -135,6 +135,39 @@ def test_a_transaction_without_records_asks_nothing(bench: Bench, end: str) -> N
     assert (bench.run(), operation.done, transactions.state) == ([], True, State.READY)
 
 
+@pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.TRANSACTION_ABORTABLE])
+def test_a_call_that_was_left_gets_its_outcome_when_it_is_made_again(bench: Bench, code: ErrorCode) -> None:
+    """Without it a program could not tell that its transaction was committed, and would send everything again."""
+    transactions = bench.begun()
+    bench.run()
+    bench.errors = [code]
+    operation = transactions.commit()
+    transactions.leave(operation)
+    bench.run()
+    assert operation.done
+    if code is ErrorCode.NONE:
+        for other in (transactions.begin, transactions.abort):
+            with pytest.raises(KafkaError, match=r"the last call of commit_transaction\(\) did not wait for its end"):
+                other()
+    assert transactions.commit() is operation
+    if code is ErrorCode.NONE:
+        transactions.begin()
+        assert transactions.commit() is not operation
+    else:
+        assert transactions.abort() is not operation
+
+
+def test_after_a_failure_that_was_left_the_transaction_can_be_aborted(bench: Bench) -> None:
+    transactions = bench.begun()
+    bench.run()
+    bench.errors = [ErrorCode.TRANSACTION_ABORTABLE]
+    transactions.leave(transactions.commit())
+    bench.run()
+    ended = transactions.abort()
+    bench.run()
+    assert (ended.done, ended.error, transactions.state) == (True, None, State.READY)
+
+
 def test_an_abort_waits_for_batches_in_flight(bench: Bench) -> None:
     transactions = bench.begun()
     bench.run()

@@ -149,6 +149,8 @@ class SimNetworkLoop:
             self._poked = True
             self._loop.call_soon(self.poke)
 
+    poke_soon = poke_threadsafe
+
     def poke(self) -> None:
         self._poked = False
         self._driver.event(self._network.run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
@@ -38,6 +39,40 @@ def test_any_buffer_can_be_a_field() -> None:
     assert bodies[0] == bodies[1]
     with pytest.raises(TypeError):
         encoding.compiled.append_record(bodies[0], 0, 0, "key", b"", None)
+
+
+@pytest.mark.parametrize("shorten", [encoding.shorten, encoding.shorten_in_python])
+def test_a_body_is_shortened_for_the_next_batch(shorten: Callable[[bytearray, int], None]) -> None:
+    body = bytearray(b"header")
+    for offset in range(100):
+        encoding.append_record(body, 0, offset, None, b"x" * 100, None)
+    with memoryview(body) as in_use:
+        before = bytes(in_use)
+        with pytest.raises(BufferError):
+            shorten(body, 6)
+        assert body == before
+    shorten(body, 6)
+    assert body == b"header"
+    encoding.append_record(body, 0, 0, None, b"value", None)
+    expected = bytearray(b"header")
+    encoding.append_record_in_python(expected, 0, 0, None, b"value", None)
+    assert body == expected
+
+
+def test_a_body_keeps_its_memory() -> None:
+    body = bytearray(b"header")
+    encoding.append_record(body, 0, 0, None, b"x" * 100_000, None)
+    memory = body.__sizeof__()
+    encoding.compiled.shorten(body, 6)
+    encoding.append_record(body, 0, 0, None, b"x", None)
+    assert body.__sizeof__() == memory
+    body += bytes(200_000)
+    assert body.startswith(b"header")
+    for size in (-1, len(body) + 1):
+        with pytest.raises(ValueError, match="shorter"):
+            encoding.compiled.shorten(body, size)
+    with pytest.raises(TypeError):
+        encoding.compiled.shorten(b"x", 0)
 
 
 @given(st.binary(max_size=40))
