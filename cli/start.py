@@ -128,7 +128,7 @@ def run(options: argparse.Namespace) -> None:
 
 def _live(options: argparse.Namespace, started: threading.Event, interruption: Interruption) -> None:
     config = configuration(options)
-    data_dirs = options.data_dir or _data_dirs(config)
+    data_dirs = data_directories(options.data_dir, config)
     with announcing(options.name) as announcement, _start(options, config, data_dirs, interruption) as cluster:
         started.set()
         announcement.announce(cluster.ray_address, auth_mode())
@@ -186,12 +186,16 @@ def stop_on_signal(interruption: Interruption) -> None:
         signal.signal(number, handle)
 
 
-def _data_dirs(config: dict[str, Any]) -> list[str] | None:
-    """The log.dirs of the configuration, which are taken out of it: a cluster of raylog has more than log directories.
+def data_directories(given: list[str] | None, config: dict[str, Any]) -> list[str] | None:
+    """Those that are given, or the log.dirs of the configuration; None for a temporary one.
 
-    Raises ConfigError for a log directory of Apache Kafka, which would not start any more with foreign directories.
+    Takes log.dirs out of the configuration, as all brokers would use the same ones. Raises ConfigError for a log
+    directory of Apache Kafka, which would not start any more with foreign directories.
     """
-    paths = [path.strip() for path in config.pop(LOG_DIRS.name, config.pop(LOG_DIR.name, "")).split(",")]
+    log_dir, log_dirs = config.pop(LOG_DIR.name, ""), config.pop(LOG_DIRS.name, "")
+    if given:
+        return given
+    paths = [path.strip() for path in (log_dirs or log_dir).split(",")]
     for path in filter(None, paths):
         if os.path.exists(os.path.join(path, META_PROPERTIES_FILE)):
             message = (

@@ -19,7 +19,8 @@ from confluent_kafka.admin import AdminClient
 
 from raylog.actors.cluster import Interruption
 from raylog.cli.main import INTERRUPTED
-from raylog.cli.start import stop_on_signal
+from raylog.cli.start import data_directories, stop_on_signal
+from raylog.core.errors import ConfigError
 from tests.support.environment import without_ray
 from tests.support.hang import HANG_SECONDS
 from tests.support.ports import free_port
@@ -269,3 +270,15 @@ def test_an_invalid_configuration_is_refused_before_the_start(
     refused = run("start", *arguments, environment={**os.environ, "HOME": str(tmp_path)})
     assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (1, "", 1)
     assert refused.stderr.startswith(f"raylog: INVALID_CONFIG: {message}")
+
+
+def test_directories_that_are_given_are_used_in_place_of_log_dirs(tmp_path: Path) -> None:
+    """A server.properties of Kafka names the directories of its brokers."""
+    (tmp_path / "meta.properties").touch()
+    config = {"log.dirs": f"{tmp_path}, other", "log.dir": "one", "num.partitions": "3"}
+    with pytest.raises(ConfigError, match="is a log directory of a broker"):
+        data_directories(None, dict(config))
+    assert data_directories(["given"], config) == ["given"]
+    assert config == {"num.partitions": "3"}
+    assert data_directories(None, {"log.dir": "one"}) == ["one"]
+    assert data_directories(None, {}) is None
