@@ -18,7 +18,7 @@ from raylog.client.chunks.dereferencing import Dereferenced, Dereferencing
 from raylog.client.chunks.references import ValueStore
 from raylog.client.consumer.assignors import Assignor
 from raylog.client.consumer.calls import ConsumerCalls, Offsets, Partition, committed_offsets
-from raylog.client.consumer.consumer import CLOSE_SECONDS, take_back
+from raylog.client.consumer.consumer import CLOSE_SECONDS
 from raylog.client.consumer.fetched import ConsumerRecord, FetchedBatches
 from raylog.client.consumer.interceptors import ConsumerInterceptor
 from raylog.client.consumer.local_files import LocalFiles, read_files
@@ -149,7 +149,7 @@ class AsyncConsumer(AsyncioFace, ConsumerCalls):
             return await asyncio.to_thread(values.fetched, taken)
         except BaseException:  # positions that another task has moved meanwhile stay there
             unmoved = {tp for tp, state in subscription.partitions.items() if state.moves == moves.get(tp)}
-            take_back(self._core, [each for each in taken if (each.topic, each.partition) in unmoved])
+            self._core.take_back([each for each in taken if (each.topic, each.partition) in unmoved])
             raise
 
     # --- offsets

@@ -14,11 +14,9 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from raylog.client.chunks.dereferencing import lead_back
 from raylog.client.chunks.references import ValueStore
 from raylog.client.consumer.assignors import Assignor
 from raylog.client.consumer.calls import ConsumerCalls, Offsets, Partition, committed_offsets
-from raylog.client.consumer.core import ConsumerCore
 from raylog.client.consumer.fetched import ConsumerRecord
 from raylog.client.consumer.interceptors import ConsumerInterceptor
 from raylog.client.consumer.local_files import LocalFiles, read_files
@@ -43,13 +41,6 @@ if TYPE_CHECKING:
 OnCommit = Callable[[KafkaError | None, dict[TopicPartition, OffsetAndMetadata]], None]
 CLOSE_SECONDS = 30.0
 Found = TypeVar("Found")
-
-
-def take_back(core: ConsumerCore, taken: Iterable[ConsumerRecord]) -> None:
-    """Have these records taken again, as none was returned. Partitions that were given up meanwhile are left out."""
-    assigned = core.subscription.partitions
-    left = [record for record in taken if (record.topic, record.partition) in assigned]
-    lead_back(left, lambda tp, offset: core.seek(assigned[tp], offset))
 
 
 class Consumer(BlockingFace, ConsumerCalls):
@@ -117,7 +108,7 @@ class Consumer(BlockingFace, ConsumerCalls):
                 return self._interceptors.on_consume(self._deserializers.records(found, self.seek))
             except BaseException:
                 with self._changed:
-                    take_back(self._core, taken)
+                    self._core.take_back(taken)
                 raise
 
     def poll_arrow(self, timeout: float = 1.0, *, columns: Sequence[str] | None = None) -> list[pa.RecordBatch]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
+from raylog.client.chunks.dereferencing import lead_back
 from raylog.client.chunks.pool import ReassemblyPool
 from raylog.client.cluster_view import Node, parse_servers
 from raylog.client.consumer.assignors import Assignor
@@ -359,6 +360,12 @@ class ConsumerCore:
         if not offsets or (self.subscription.by_group and not self.member.is_member):
             return None
         return self._commit(self.member.metadata, offsets, now, timeout_ms, retries=True, automatic=True)
+
+    def take_back(self, taken: Iterable[ConsumerRecord]) -> None:
+        """Have these records taken again, as none was returned; without partitions that were given up meanwhile."""
+        assigned = self.subscription.partitions
+        left = [record for record in taken if (record.topic, record.partition) in assigned]
+        lead_back(left, lambda tp, offset: self.seek(assigned[tp], offset))
 
     # --- internals
 

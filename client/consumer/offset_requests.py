@@ -54,9 +54,16 @@ class _TopicRequest(CoordinatorRequest):
     """Names its topics by id or by name, as decided before each attempt."""
 
     def __init__(
-        self, metadata: ClusterMetadata, partitions: Iterable[TopicPartition], deadline_ms: int, *, retries: bool
+        self,
+        metadata: ClusterMetadata,
+        partitions: Iterable[TopicPartition],
+        request: Callable[[VersionFor], Message],
+        read: Callable[[Any], KafkaError | None],
+        deadline_ms: int,
+        *,
+        retries: bool,
     ) -> None:
-        super().__init__(self._request, self._read, deadline_ms, retries=retries)
+        super().__init__(request, read, deadline_ms, retries=retries)
         self.topics = frozenset(tp.topic for tp in partitions)
         self._metadata = metadata
         self._topic_ids: dict[str, UUID] = {}
@@ -69,12 +76,6 @@ class _TopicRequest(CoordinatorRequest):
         if len(self._topic_ids) < len(known) or ZERO_TOPIC_ID in self._topic_ids.values():
             self._topic_ids = {}
             self.version_max = TOPICS_BY_ID_SINCE - 1
-
-    def _request(self, version_for: VersionFor) -> Message:
-        raise NotImplementedError
-
-    def _read(self, response: Any) -> KafkaError | None:
-        raise NotImplementedError
 
     def _by_partition(self, topics: Iterable[Any]) -> dict[TopicPartition, Any]:
         """The parts of a response."""
@@ -110,7 +111,7 @@ class OffsetCommit(_TopicRequest):
 
         An `automatic` commit is not retried for a topic that does not exist: no program waits for its offsets.
         """
-        super().__init__(metadata, offsets, deadline_ms, retries=retries)
+        super().__init__(metadata, offsets, self._request, self._read, deadline_ms, retries=retries)
         self.offsets = offsets
         self._member = member
         self._automatic = automatic
@@ -163,7 +164,7 @@ class OffsetFetch(_TopicRequest):
         self, metadata: ClusterMetadata, group_id: str, partitions: Iterable[TopicPartition], deadline_ms: int
     ) -> None:
         self.partitions = frozenset(partitions)
-        super().__init__(metadata, self.partitions, deadline_ms, retries=True)
+        super().__init__(metadata, self.partitions, self._request, self._read, deadline_ms, retries=True)
         self.result: dict[TopicPartition, OffsetAndMetadata] = {}
         self._group_id = group_id
 

@@ -145,7 +145,7 @@ def test_an_acknowledged_batch_keeps_no_records(monkeypatch: pytest.MonkeyPatch)
 
 
 class Leaders:
-    """Brokers that answer what the producer asks them when they are told to."""
+    """The brokers: a test gives the response to each request that the producer has sent."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, core: ProducerCore) -> None:
         self.asked: list[tuple[int, Any, Any, Any]] = []

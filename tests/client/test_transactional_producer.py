@@ -90,6 +90,23 @@ def test_a_member_that_is_not_in_the_group(target: Target, make: Callable[..., F
 
 
 @faces
+def test_a_call_that_did_not_wait_for_its_end_is_made_again(target: Target, make: Callable[..., Face]) -> None:
+    topic = target.new_topic()
+    face = ready(make, target, topic)
+    for value in (b"first", b"second"):
+        face.call("begin_transaction")
+        face.send(topic, value)
+        with pytest.raises(KafkaError) as raised:
+            face.call("commit_transaction", 0)
+        assert raised.value.code is ErrorCode.REQUEST_TIMED_OUT
+        with pytest.raises(KafkaError, match="did not wait for its end"):
+            face.call("begin_transaction")
+        face.flush()
+        face.call("commit_transaction")
+    assert [message.value() for message in target.read(topic, 2)] == [b"first", b"second"]
+
+
+@faces
 def test_a_fenced_producer(target: Target, make: Callable[..., Face]) -> None:
     topic = target.new_topic()
     zombie = ready(make, target, topic)

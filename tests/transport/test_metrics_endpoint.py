@@ -181,17 +181,19 @@ def test_the_node_has_its_events_between_the_pieces() -> None:
 def test_scrapes_at_once_are_bounded() -> None:
     def slow() -> Iterator[str]:
         begun.append(True)
+        if len(begun) == SCRAPES_MAX:
+            all_began.set()
         while not done:
             yield ""
         yield "a 1\n"
 
     begun: list[bool] = []
+    all_began = asyncio.Event()
     done: list[bool] = []
 
     async def test(_: MetricsEndpoint, port: int) -> None:
         first = [asyncio.ensure_future(asked(port, get("/metrics"))) for _ in range(SCRAPES_MAX)]
-        while len(begun) < SCRAPES_MAX:  # noqa: ASYNC110 - a scrape has no event for its beginning
-            await asyncio.sleep(0.01)
+        await all_began.wait()
         assert (await asked(port, get("/metrics"))).split()[1] == b"503"
         assert (await asked(port, get("/healthz"))).split()[1] == b"200"
         done.append(True)
