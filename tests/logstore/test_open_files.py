@@ -16,6 +16,7 @@ from raylog.logstore.log import Log
 from raylog.logstore.open_files import OPEN_FILES_MIN
 from raylog.logstore.settings import LogSettings
 from tests.logstore.batches import EPOCH, NOW, PATH, append, batch, contents, new_disk, numbered, open_log
+from tests.support.descriptors import open_within
 from tests.support.sim_disk import SEGMENT_FILES_MAX
 
 SMALL = LogSettings(segment_bytes=150, file_delete_delay_ms=0)
@@ -26,7 +27,6 @@ LOCK_AND_TRANSIENT = 3
 def test_a_thousand_segments_of_many_logs(tmp_path: Path) -> None:
     disk = RealDisk(OPEN_FILES_MIN)
     rng = random.Random(3)
-    before = len(os.listdir("/proc/self/fd"))
     logs = [open_on(disk, tmp_path / f"t-{number}") for number in range(20)]
     written: list[list[bytes]] = [[] for _ in logs]
     for count in range(1000):
@@ -37,14 +37,14 @@ def test_a_thousand_segments_of_many_logs(tmp_path: Path) -> None:
     assert sum(log.segment_count for log in logs) > 900
     for at in rng.sample(range(len(logs)), len(logs)):
         assert contents(logs[at], max_bytes=100) == numbered(written[at])
-        assert len(os.listdir("/proc/self/fd")) - before <= OPEN_FILES_MIN + LOCK_AND_TRANSIENT
+        assert open_within(tmp_path) <= OPEN_FILES_MIN + LOCK_AND_TRANSIENT
         assert len(disk.segment_files) <= OPEN_FILES_MIN
     for log in logs:
         log.truncate_to(Offset(3))
         log.close()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_within(tmp_path) == 0
     logs = [open_on(disk, tmp_path / f"t-{number}", clean=True) for number in range(20)]
-    assert len(os.listdir("/proc/self/fd")) == before, "a file is opened when it is used"
+    assert open_within(tmp_path) == 0, "a file is opened when it is used"
     for at, log in enumerate(logs):
         assert contents(log) == numbered(written[at][:3])
         log.close()
