@@ -168,11 +168,13 @@ class ErrorCode(IntEnum):
 class KafkaError(Exception):
     """A call that cannot continue: the error code for the client, and a message that says what is wrong.
 
-    A longer message than MESSAGE_CHARACTERS_MAX is shortened: it may contain names whose length the client has chosen,
-    and no response can carry one of more than 32,767 bytes.
+    Without a message it is the sentence of the code; None is what a response without one has. A longer message than
+    MESSAGE_CHARACTERS_MAX is shortened: it may contain names whose length the client has chosen, and no response can
+    carry one of more than 32,767 bytes.
     """
 
-    def __init__(self, code: ErrorCode, message: str = "") -> None:
+    def __init__(self, code: ErrorCode, message: str | None = "") -> None:
+        message = message or ""
         if len(message) > MESSAGE_CHARACTERS_MAX:
             message = f"{message[:MESSAGE_CHARACTERS_MAX]}... ({len(message)} characters)"
         super().__init__(code, message)

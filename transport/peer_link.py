@@ -361,7 +361,7 @@ class PeerLink:
 
         def go_on(response: Any, now: Now) -> None:
             if response.error_code != ErrorCode.NONE:
-                raise KafkaError(response.error_code, response.error_message or "")
+                raise KafkaError(response.error_code, response.error_message)
             message = login.respond(bytes(response.auth_bytes))
             if message is None:
                 self._authenticated(response.session_lifetime_ms, now)
