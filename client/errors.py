@@ -77,6 +77,10 @@ class AbortableError(KafkaError):
     """The transaction cannot be committed: abort it, and begin another one. `code` tells what has failed."""
 
 
+class InvalidBatchError(KafkaError):
+    """The record was not appended because the broker has refused others of its batch; it may be sent again."""
+
+
 class TransactionAbortedError(KafkaError):
     """The record was not sent because its transaction was aborted."""
 

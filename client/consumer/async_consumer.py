@@ -132,7 +132,7 @@ class AsyncConsumer(AsyncioFace, ConsumerCalls):
                     continue
                 if not poked:  # every event runs the services, so that once is enough
                     poked = True
-                    self._poke()
+                    self._poke_if_needed()
                 try:
                     async with asyncio.timeout_at(deadline):
                         await self._event_or_news()

@@ -251,7 +251,10 @@ class ConsumerCalls(ABC):
 
     def _end_poll(self) -> None:
         self._core.end_poll(now())
-        if self._core.network.has_touched or self._core.has_drained:
+        self._poke_if_needed()
+
+    def _poke_if_needed(self) -> None:
+        if self._core.needs_network(now()):
             self._poke()
 
     def _timeout_ms(self, timeout: float | None) -> int:

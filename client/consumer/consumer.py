@@ -150,7 +150,7 @@ class Consumer(BlockingFace, ConsumerCalls):
                         continue
                     if not poked:  # every event runs the services, so that once is enough
                         poked = True
-                        self._poke()
+                        self._poke_if_needed()
                     if not self._wait_for_event(deadline):
                         return []
             finally:

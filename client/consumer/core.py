@@ -218,10 +218,18 @@ class ConsumerCore:
             return [fetched]
         return []
 
-    @property
-    def has_drained(self) -> bool:
-        """Whether there is a partition of which more can be fetched."""
-        return any(state.fetchable for state in self.subscription.partitions.values())
+    def needs_network(self, now: Now) -> bool:
+        """Whether the services have something to do: not for partitions of which a fetch is in flight, something is
+        fetched already, or the records are read from files."""
+        partitions = self.subscription.partitions.values()
+        return (
+            self.network.has_touched
+            or not partitions
+            or any(
+                not state.positioned or (state.fetchable and not self._fetcher.is_local(state, now))
+                for state in partitions
+            )
+        )
 
     def _in_turn(self) -> list[PartitionState]:
         ready = [

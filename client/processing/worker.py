@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from raylog.client.consumer.async_consumer import AsyncConsumer
 from raylog.client.consumer.calls import Offsets
-from raylog.client.errors import AbortableError, FencedError, ProcessingError, SerializationError
+from raylog.client.errors import AbortableError, FencedError, InvalidBatchError, ProcessingError, SerializationError
 from raylog.client.processing.records import Failure
 from raylog.client.processing.settings import ProcessSettings
 from raylog.client.processing.work_thread import WorkThread
@@ -237,13 +237,14 @@ class Worker:
 
     def _not_sent(self, send: Send, error: KafkaError) -> None:
         """Raises KafkaError if no output can be sent."""
-        if isinstance(error, SerializationError) or error.code in OF_THE_RECORD:
+        is_of_another = isinstance(error, (AbortableError, InvalidBatchError))
+        if isinstance(error, SerializationError) or (error.code in OF_THE_RECORD and not is_of_another):
             self._used_state.refused(send, Failure.of(error, retriable=False))
         elif isinstance(error, FencedError):
             raise error
         elif _denied(error) or error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise ProcessingError(f"output topic {send.output.topic!r}: {error}", code=error.code) from error
-        elif self._settings.exactly_once or error.code.retriable:
+        elif self._settings.exactly_once or is_of_another or error.code.retriable:
             log.warning("output not sent", extra={"topic": send.output.topic, "reason": str(error)})
             self._used_state.must_rewind = True
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from contextlib import suppress
 from itertools import takewhile
 from typing import Final
@@ -44,6 +45,7 @@ class ProducerBatch:
         "parts",
         "producer_epoch",
         "producer_id",
+        "record_errors",
         "refusal",
         "size_bytes",
         "tp",
@@ -78,6 +80,8 @@ class ProducerBatch:
         self.refusal: KafkaError | None = None
         """Of the last attempt, if it is tried again."""
         self.error: KafkaError | None = None
+        self.record_errors: Mapping[int, KafkaError] = {}
+        """What is wrong with single records, by their numbers; the others have `error`."""
         self.base_offset = -1
         self.append_time_ms = -1
         self.parent: ProducerBatch | None = None
@@ -103,7 +107,7 @@ class ProducerBatch:
             if index >= first:
                 return part.metadata(index - first, timestamp_ms)
         if self.error is not None:
-            raise self.error
+            raise self.record_errors.get(index, self.error)
         offset = self.base_offset if self.base_offset < 0 else self.base_offset + index
         appended_ms = self.append_time_ms if self.append_time_ms >= 0 else timestamp_ms
         return RecordMetadata(self.tp.topic, self.tp.partition, offset, appended_ms)

@@ -542,7 +542,7 @@ def call_callbacks(batch: ProducerBatch) -> None:
     for index, timestamp_ms, on_delivery in batch.callbacks:
         try:
             if batch.error is not None:
-                on_delivery(batch.error, None)
+                on_delivery(batch.record_errors.get(index, batch.error), None)
             else:
                 on_delivery(None, batch.metadata(index, timestamp_ms))
         except Exception:

@@ -20,7 +20,7 @@ from uuid import UUID
 from raylog.client.backoff import backoff_ms
 from raylog.client.cluster_view import Node
 from raylog.client.coordinators import Coordinators
-from raylog.client.errors import TransactionAbortedError
+from raylog.client.errors import InvalidBatchError, TransactionAbortedError
 from raylog.client.network_client import NetworkClient
 from raylog.client.producer.accumulator import SEQUENCE_LIMIT, PartitionQueue, ProducerBatch, RecordAccumulator
 from raylog.client.producer.statistics import Statistics
@@ -44,6 +44,8 @@ from raylog.protocol.schema import Message
 from raylog.transport.peer_link import VersionFor
 
 EPOCH_MAX: Final = 32_767
+RECORD_ERRORS_TOLD: Final = 3
+"""Of how many records of a batch its error tells what is wrong with them."""
 NO_TIMEOUT_MS: Final = (1 << 31) - 1
 """The timeout of transactions that a producer without transactions gives."""
 TOPICS_BY_ID_SINCE: Final = 13
@@ -318,9 +320,14 @@ class Sender:
             self._complete(batch, None)
         else:
             why = result.error_message or code.sentence
-            for each in result.record_errors:
-                why += f" (record {each.batch_index}: {each.batch_index_error_message})"
-            self._rejected(batch, KafkaError(code, f"{batch.tp}: {why}"), now)
+            told = {each.batch_index: each.batch_index_error_message or why for each in result.record_errors}
+            for number in sorted(told)[:RECORD_ERRORS_TOLD]:
+                why += f" (record {number}: {told[number]})"
+            error = KafkaError(code, f"{batch.tp}: {why}")
+            if told and batch.builder.count > 1:
+                batch.record_errors = {index: KafkaError(code, f"{batch.tp}: {told[index]}") for index in told}
+                error = InvalidBatchError(code, f"{batch.tp}: other records of the batch are refused: {why}")
+            self._rejected(batch, error, now)
 
     def _failed(self, batches: dict[TopicPartition, ProducerBatch], error: KafkaError, now: Now) -> None:
         """There is no response: the batches may have been appended."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from inspect import isawaitable
+from itertools import repeat
 from typing import Any, Protocol
 
 from raylog.client.producer.async_producer import AsyncDelivery, AsyncProducer
@@ -13,12 +14,13 @@ from raylog.client.producer.producer import Producer
 from raylog.core.errors import KafkaError
 
 Outcome = RecordMetadata | KafkaError
+NO_KEYS = repeat(None)
 
 
 class Face(Protocol):
     """A producer whose calls block."""
 
-    def send_all(self, topic: str, values: list[Any], **options: Any) -> list[Outcome]:
+    def send_all(self, topic: str, values: list[Any], keys: Iterable[Any] = NO_KEYS, **options: Any) -> list[Outcome]:
         """Send the values, flush, and return what became of each. Raises what `send` raises."""
 
     def send(self, topic: str, value: Any = None, key: Any = None, **options: Any) -> None: ...
@@ -38,8 +40,8 @@ class BlockingFace:
     def __init__(self, **settings: Any) -> None:
         self.producer = Producer(**settings)
 
-    def send_all(self, topic: str, values: list[Any], **options: Any) -> list[Outcome]:
-        deliveries = [self.producer.send(topic, value, **options) for value in values]
+    def send_all(self, topic: str, values: list[Any], keys: Iterable[Any] = NO_KEYS, **options: Any) -> list[Outcome]:
+        deliveries = [self.producer.send(topic, *each, **options) for each in zip(values, keys, strict=False)]
         self.producer.flush()
         return [delivery.exception() or delivery.result() for delivery in deliveries]
 
@@ -73,9 +75,9 @@ class AsyncFace:
 
         self.producer = self._runner.run(made())
 
-    def send_all(self, topic: str, values: list[Any], **options: Any) -> list[Outcome]:
+    def send_all(self, topic: str, values: list[Any], keys: Iterable[Any] = NO_KEYS, **options: Any) -> list[Outcome]:
         async def sent() -> list[Outcome]:
-            futures = [await self.producer.send(topic, value, **options) for value in values]
+            futures = [await self.producer.send(topic, *each, **options) for each in zip(values, keys, strict=False)]
             await self.producer.flush()
             return [future.exception() or future.result() for future in futures]
 

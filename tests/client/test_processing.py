@@ -267,6 +267,24 @@ def test_an_output_that_is_too_large(bench: Bench, delivery: str, by_broker: boo
     assert running.stop().counts.dead_letters == 1
 
 
+def without_key(record: raylog.ConsumerRecord) -> Any:
+    return OutputRecord(record.value, None if record.value == b"3" else b"k", partition=0)
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_of_a_refused_batch_only_the_invalid_record_becomes_a_dead_letter(bench: Bench, delivery: str) -> None:
+    bench.output = bench.target.new_topic(2, cleanup_policy="compact")
+    bench.write(6)
+    together = {"linger_ms": 100}
+    running = bench.start(without_key, delivery=delivery, dead_letter_topic=bench.letters, producer_config=together)
+    values = bench.values(5)
+    assert set(values) == {b"0", b"1", b"2", b"4", b"5"}
+    assert delivery == AT_LEAST_ONCE or len(values) == 5
+    [letter] = bench.read(bench.letters, 1)
+    assert letter.value == b"3"
+    assert running.stop().counts.dead_letters == 1
+
+
 def not_an_output(record: raylog.ConsumerRecord) -> Any:
     return {"value": record.value}
 

@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 
 from raylog.client.consumer.consumer import Consumer
-from raylog.client.errors import ClientClosedError
+from raylog.client.errors import ClientClosedError, InvalidBatchError
 from raylog.client.partitioner import partition_for_key
 from raylog.client.producer.delivery import RecordMetadata
 from raylog.client.producer.interceptors import OutgoingRecord, ProducerInterceptor
@@ -147,6 +147,34 @@ def test_a_batch_that_the_broker_refuses(target: Target, make: Callable[..., Fac
     assert refused.code is ErrorCode.MESSAGE_TOO_LARGE
     taken = face.send_all(topic, [b"a", b"b"])
     assert [outcome.offset for outcome in taken if isinstance(outcome, RecordMetadata)] == [0, 1]
+
+
+@faces
+@pytest.mark.parametrize("idempotence", ["true", "false"])
+def test_the_invalid_records_of_a_batch_and_the_others(
+    target: Target, make: Callable[..., Face], idempotence: str
+) -> None:
+    """None is appended (KIP-467). Which is refused is told apart from those that can be sent again."""
+    topic = target.new_topic(cleanup_policy="compact")
+    face = make(bootstrap_servers=target.plain, linger_ms="10000", enable_idempotence=idempotence)
+    keys = [b"k", None, b"l", None, b"m"]
+    outcomes = face.send_all(topic, [b"v"] * len(keys), keys)
+    assert [isinstance(outcome, InvalidBatchError) for outcome in outcomes] == [key is not None for key in keys]
+    for outcome in outcomes:
+        assert isinstance(outcome, KafkaError)
+        assert outcome.code is ErrorCode.INVALID_RECORD
+        assert "key" in outcome.message
+    again = face.send_all(topic, [b"v"], [b"k"])
+    assert [outcome.offset for outcome in again if isinstance(outcome, RecordMetadata)] == [0]
+
+
+def test_callbacks_of_the_records_of_a_batch_that_is_refused(target: Target) -> None:
+    topic = target.new_topic(cleanup_policy="compact")
+    told: list[KafkaError | None] = []
+    with Producer(**target.settings(), linger_ms="10000") as producer:
+        for key in (b"k", None):
+            producer.send(topic, b"v", key, on_delivery=lambda error, _: told.append(error))
+    assert [type(error) for error in told] == [InvalidBatchError, KafkaError]
 
 
 @faces
