@@ -28,6 +28,8 @@ class DelayedOperations:
         self._watchers: dict[Hashable, dict[int, DelayedOperation]] = {}
         self._waiting: dict[int, tuple[DelayedOperation, tuple[Hashable, ...]]] = {}
         self._deadlines: list[tuple[int, int]] = []
+        self._trying: set[int] = set()
+        """Operations that see what is available just now: what they cause themselves is no news to them."""
         self._next_ticket = 0
 
     def __len__(self) -> int:
@@ -49,8 +51,15 @@ class DelayedOperations:
         watchers = self._watchers.get(key)
         if watchers:
             for ticket, operation in list(watchers.items()):
-                if ticket in self._waiting and operation.try_complete(grown_bytes):
+                if ticket in self._waiting and ticket not in self._trying and self._try(ticket, operation, grown_bytes):
                     self.drop(ticket)
+
+    def _try(self, ticket: int, operation: DelayedOperation, grown_bytes: int) -> bool:
+        self._trying.add(ticket)
+        try:
+            return operation.try_complete(grown_bytes)
+        finally:
+            self._trying.discard(ticket)
 
     def expire(self, monotonic_ms: int) -> None:
         """Complete every operation whose deadline has passed."""

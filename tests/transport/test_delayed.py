@@ -96,3 +96,24 @@ def test_operations_are_not_lost_completed_twice_or_leaked(steps: list[tuple[str
     assert delayed.next_deadline_ms() is None
     assert delayed._watchers == {}
     assert all(parked[ticket].ended == 0 for ticket in dropped)
+
+
+class Nested(Waiting):
+    """Its attempt makes news under the key that it watches, as a share-partition that is loaded while it is read."""
+
+    def __init__(self, delayed: DelayedOperations) -> None:
+        super().__init__(100, 0)
+        self.delayed = delayed
+
+    def try_complete(self, grown_bytes: int) -> bool:
+        self.delayed.grown("a", 1)
+        return super().try_complete(grown_bytes)
+
+
+def test_what_an_attempt_causes_itself_does_not_complete_it_twice() -> None:
+    delayed = DelayedOperations()
+    nested, other = Nested(delayed), Waiting(100, 1)
+    delayed.park(nested, ["a"])
+    delayed.park(other, ["a"])
+    delayed.grown("a", 0)
+    assert (nested.ended, other.ended, len(delayed)) == (1, 1, 0)
