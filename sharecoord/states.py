@@ -7,8 +7,11 @@ Source: KIP-932; for what it leaves open, the behaviour of Apache Kafka 4.2.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+from itertools import chain
 from typing import Final
 from uuid import UUID
 
@@ -182,29 +185,50 @@ class ShareStates:
 
 
 def combined(
-    known: Iterable[StateBatch], written: Sequence[StateBatch], *, start_offset: int
+    known: Sequence[StateBatch], written: Sequence[StateBatch], *, start_offset: int
 ) -> tuple[StateBatch, ...]:
-    """The batches in order, without overlaps; what was written later counts, and nothing before the start offset."""
-    batches = [batch for batch in known if batch.last_offset >= start_offset]
-    for new in written:
-        kept: list[StateBatch] = []
-        for old in batches:
-            if old.first_offset < new.first_offset:
-                kept.append(old._replace(last_offset=min(old.last_offset, new.first_offset - 1)))
-            if old.last_offset > new.last_offset:
-                kept.append(old._replace(first_offset=max(old.first_offset, new.last_offset + 1)))
-        batches = [*kept, new]
+    """The batches in order, without overlaps; what was written later counts, and nothing before the start offset.
+
+    `known` are in order and do not overlap.
+    """
+    first, last = 0, len(known)
+    if written:
+        lowest = min(batch.first_offset for batch in written)
+        highest = max(batch.last_offset for batch in written)
+        first = bisect_left(known, lowest, key=lambda batch: batch.last_offset)
+        last = bisect_right(known, highest, key=lambda batch: batch.first_offset)
     joined: list[StateBatch] = []
-    for batch in sorted(batches):
+    for batch in chain(known[:first], _without_overlaps([*known[first:last], *written]), known[last:]):
         if batch.last_offset < start_offset:
             continue
-        first = max(batch.first_offset, start_offset)
         before = joined[-1] if joined else None
-        if before is not None and (before.last_offset + 1, *before[2:]) == (first, *batch[2:]):
+        if before is not None and (before.last_offset + 1, *before[2:]) == (batch.first_offset, *batch[2:]):
             joined[-1] = before._replace(last_offset=batch.last_offset)
+        elif batch.first_offset < start_offset:
+            joined.append(batch._replace(first_offset=start_offset))
         else:
-            joined.append(batch._replace(first_offset=first))
+            joined.append(batch)
     return tuple(joined)
+
+
+def _without_overlaps(batches: Sequence[StateBatch]) -> Iterator[StateBatch]:
+    """Pieces of the batches in the order of offsets; where some overlap, of the last one of them in the sequence."""
+    begins = sorted((batch.first_offset, -number) for number, batch in enumerate(batches))
+    begins.reverse()
+    begun: list[int] = []  # a heap of their negative numbers
+    offset = 0
+    while begins or begun:
+        if not begun:
+            offset = begins[-1][0]
+        while begins and begins[-1][0] <= offset:
+            heappush(begun, begins.pop()[1])
+        batch = batches[-begun[0]]
+        end = batch.last_offset if not begins else min(batch.last_offset, begins[-1][0] - 1)
+        if end >= offset:
+            yield batch._replace(first_offset=offset, last_offset=end)
+            offset = end + 1
+        if batch.last_offset < offset:
+            heappop(begun)
 
 
 def _applied(snapshot: SnapshotWritten, update: UpdateWritten) -> SnapshotWritten:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
@@ -200,3 +201,29 @@ def test_keys_are_parsed(group: str, topic_id: UUID, number: int) -> None:
 def test_neighbours_of_one_state_are_one_batch() -> None:
     found = combined([StateBatch(0, 3, 2, 1)], [StateBatch(4, 6, 2, 1), StateBatch(1, 1, 0, 1)], start_offset=0)
     assert found == ((0, 0, 2, 1), (1, 1, 0, 1), (2, 6, 2, 1))
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> list[StateBatch]:
+    found = []
+    for _ in range(draw(st.integers(0, 12))):
+        first = draw(st.integers(0, 30))
+        last = draw(st.integers(first, first + draw(st.sampled_from([0, 3, 30]))))
+        found.append(StateBatch(first, last, draw(st.sampled_from([0, 2])), draw(st.integers(1, 2))))
+    return found
+
+
+@given(st.lists(batches(), max_size=4), st.integers(0, 20))
+def test_combined_is_what_each_offset_was_last_written_to(writes: list[list[StateBatch]], start_offset: int) -> None:
+    known: tuple[StateBatch, ...] = ()
+    last: dict[int, tuple[int, int]] = {}
+    for written in writes:
+        for first, upto, *state in written:
+            last |= dict.fromkeys(range(first, upto + 1), (state[0], state[1]))
+        known = combined(known, written, start_offset=start_offset)
+    found = {offset: tuple(batch[2:]) for batch in known for offset in range(batch[0], batch[1] + 1)}
+    assert found == {offset: state for offset, state in last.items() if offset >= start_offset and writes}
+    assert sum(batch[1] - batch[0] + 1 for batch in known) == len(found), "no overlaps"
+    for before, after in pairwise(known):
+        assert before[1] < after[0]
+        assert before[1] + 1 < after[0] or before[2:] != after[2:]
