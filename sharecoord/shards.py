@@ -44,6 +44,9 @@ class ShareShard:
         self._partition = partition
         self._snapshots: dict[SharePartitionKey, int] = {}
         """The offset of the last snapshot of each share-partition."""
+        self._redundant: tuple[Offset, Offset] | None = None
+        """Records before the first offset can be deleted once all before the second are committed, and with them the
+        snapshots that make the others redundant."""
         self._log: ShardLog[ShareRecord] = ShardLog(
             partition, encode=records.encode, decode=self._decode, replay=self.states.replay, on_append=on_append
         )
@@ -67,10 +70,16 @@ class ShareShard:
         """
         log = self._partition.log
         oldest = sorted(self._snapshots, key=lambda key: self._snapshots[key])
-        upto = min(self._snapshots[oldest[0]] if oldest else log.log_end_offset, self._partition.high_watermark)
-        deletes = upto > log.log_start_offset
+        if self._redundant is None:
+            upto = self._snapshots[oldest[0]] if oldest else log.log_end_offset
+            self._redundant = Offset(upto), log.log_end_offset
+        upto, once_committed = self._redundant
+        deletes = False
+        if self._partition.high_watermark >= once_committed:
+            self._redundant = None
+            deletes = upto > log.log_start_offset
         if deletes:
-            self._partition.delete_records_before(Offset(upto))
+            self._partition.delete_records_before(upto)
         if log.log_end_offset - log.log_start_offset > 2 * len(oldest):
             self.append([self.states.snapshot(key, now_ms=now.wall_ms) for key in oldest[:COLD_SNAPSHOTS_MAX]], now)
         return deletes

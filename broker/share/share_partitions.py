@@ -78,6 +78,7 @@ class SharePartitions:
         KafkaError if that is not known yet."""
         self._entries: dict[SharePartitionKey, _Entry] = {}
         self._by_group: dict[str, set[SharePartitionKey]] = {}
+        self._by_partition: dict[TopicPartition, set[SharePartitionKey]] = {}
         self._persister = persister
         self._led = led
         self._limits = limits
@@ -102,6 +103,7 @@ class SharePartitions:
         if entry is None:
             entry = self._entries[key] = _Entry(key, partition.topic_partition, partition.leader_epoch)
             self._by_group.setdefault(key.group, set()).add(key)
+            self._by_partition.setdefault(entry.tp, set()).add(key)
             self._load(entry, now)
         entry.unused = False
         if entry.refused is not None:
@@ -152,10 +154,9 @@ class SharePartitions:
 
     def leadership_changed(self, tp: TopicPartition) -> None:
         """The leader or leader epoch of a partition has changed, or the partition was deleted."""
-        if not self._entries:
-            return
         partition = self._led(tp)
-        for entry in [entry for entry in self._entries.values() if entry.tp == tp]:
+        for key in sorted(self._by_partition.get(tp, ())):
+            entry = self._entries[key]
             if partition is None or partition.leader_epoch != entry.leader_epoch:
                 self._drop(entry)
 
@@ -278,14 +279,19 @@ class SharePartitions:
         if self._entries.get(entry.key) is entry:
             del self._entries[entry.key]
             self._deadlines.discard(entry.key)
-            keys = self._by_group[entry.key.group]
-            keys.discard(entry.key)
-            if not keys:
-                del self._by_group[entry.key.group]
+            _remove(self._by_group, entry.key.group, entry.key)
+            _remove(self._by_partition, entry.tp, entry.key)
         queue, entry.queue = entry.queue, []
         for storing in queue:
             storing.on_stored(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         self._on_available(Acquirable(entry.key))
+
+
+def _remove(index: dict[Any, set[SharePartitionKey]], place: Hashable, key: SharePartitionKey) -> None:
+    keys = index[place]
+    keys.discard(key)
+    if not keys:
+        del index[place]
 
 
 def _ignored(_: KafkaError | None) -> None:

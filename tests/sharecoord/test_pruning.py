@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+from raylog.core.clock import Now
 from raylog.core.ids import TopicPartition
-from raylog.sharecoord.records import SharePartitionKey
+from raylog.sharecoord.records import SharePartitionKey, ShareRecord, SnapshotWritten
+from raylog.sharecoord.shards import ShareShard
 from tests.broker.share.members import ACCEPT, ShareMember, started
 
 STATE = TopicPartition("__share_group_state", 0)
@@ -36,3 +42,26 @@ def test_redundant_records_are_deleted() -> None:
     other = ShareMember(broker, "n")
     other.join()
     assert other.acquired(0) == {0: [(200, 200, 1)]}
+
+
+def test_a_snapshot_that_is_not_committed_makes_nothing_redundant() -> None:
+    """A new leader may not have it, and needs the one before."""
+    log = SimpleNamespace(log_start_offset=0, log_end_offset=0)
+    deleted: list[int] = []
+    partition: Any = SimpleNamespace(log=log, leader_epoch=0, high_watermark=0, delete_records_before=deleted.append)
+    shard = ShareShard(partition, updates_max=lambda: 10, exists=lambda *_: True, on_append=lambda *_: None)
+
+    def append(decided: list[ShareRecord], now: Now) -> None:
+        log.log_end_offset += len(decided)
+
+    shard._log = SimpleNamespace(append=append)  # type: ignore[assignment]
+    now = Now(0, 0)
+    first, second = (SharePartitionKey("g", UUID(int=1), number) for number in range(2))
+    for key in (first, second, first):
+        shard.append([SnapshotWritten(key, 0, 0, 0, 0, 0, 0, 0, ())], now)
+    partition.high_watermark = 2
+    assert not shard.prune(now)
+    shard.append([SnapshotWritten(second, 0, 0, 0, 0, 0, 0, 0, ())], now)
+    partition.high_watermark = 3
+    assert shard.prune(now)
+    assert deleted == [1], "the last snapshot of the second that is surely committed"
