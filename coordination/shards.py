@@ -77,6 +77,8 @@ class ShardLog(Generic[Event]):
         if not events:
             return
         self._log.log = self._partition.log
+        if self._partition.leader_epoch != self._log.leader_epoch:  # a later shard has taken over
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
         try:
             self._partition.check_insync_replicas()
             self._log.commit(

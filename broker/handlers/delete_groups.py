@@ -60,6 +60,7 @@ def _delete(broker: BrokerServices, exchange: Exchange, group_id: str, done: Cal
         return
     shard.share.empty(group_id)
     partitions = group.initialized | group.initializing
+    shard.share.begin_deletion(group_id, partitions, exchange.now)
 
     def deleted(errors: Mapping[TopicIdPartition, KafkaError], now: Now) -> None:
         code = next((error.code for error in errors.values()), ErrorCode.NONE)

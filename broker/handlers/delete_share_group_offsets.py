@@ -34,9 +34,10 @@ def handle(
     try:
         check_enabled(broker)
         broker.authorization.check(exchange, Operation.DELETE, Resource.group(group_id))
-        group = broker.groups.shard(exchange, group_id).share.empty(group_id)
+        share = broker.groups.shard(exchange, group_id).share
+        group = share.empty(group_id)
     except KafkaError as error:
-        return DeleteShareGroupOffsetsResponse(error_code=error.code, error_message=error.message)
+        return _refused(error)
     for topic in request.topics:
         try:
             broker.authorization.check(exchange, Operation.READ, Resource.topic(topic.topic_name))
@@ -48,6 +49,10 @@ def handle(
             errors[topic.topic_name] = error
     known = group.initialized | group.initializing
     partitions = frozenset(partition for partition in known if partition[0] in ids.values())
+    try:
+        share.begin_deletion(group_id, partitions, exchange.now)
+    except KafkaError as error:
+        return _refused(error)
 
     def deleted(failed: Mapping[tuple[UUID, int], KafkaError], now: Now) -> None:
         of_topic = {topic_id: error for (topic_id, _), error in failed.items()}
@@ -74,3 +79,7 @@ def handle(
 
     broker.persister.delete_all(group_id, partitions, deleted, exchange.now)
     return None
+
+
+def _refused(error: KafkaError) -> DeleteShareGroupOffsetsResponse:
+    return DeleteShareGroupOffsetsResponse(error_code=error.code, error_message=error.message)

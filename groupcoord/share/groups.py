@@ -148,6 +148,17 @@ class ShareGroups:
             self._change_state_partitions(draft, group.initializing - partitions.keys(), changed, partitions, now)
             self._commit(draft.records, now)
 
+    def begin_deletion(self, group_id: str, partitions: Partitions, now: Now) -> None:
+        """The state of these partitions is about to be deleted: a member that comes before `has_no_state`, or if that
+        never comes, gets it anew. Raises KafkaError from the append."""
+        group = self.groups[group_id]
+        deleted = partitions & group.initialized
+        if deleted:
+            draft = _Draft(group)
+            self._change_state_partitions(draft, group.initializing | deleted, group.initialized - deleted, {}, now)
+            self._commit(draft.records, now)
+            self._seen.pop(group_id, None)
+
     def has_no_state(self, group_id: str, partitions: Partitions, now: Now) -> None:
         """These partitions have no state any more; members that come get it anew. Raises KafkaError from the append."""
         group = self.groups.get(group_id)
@@ -198,7 +209,7 @@ class ShareGroups:
 
     def tick(self, now: Now) -> None:
         """Remove members whose session has expired."""
-        for group_id, member_ids in members_due(self.groups, self._sessions, now_ms=now.monotonic_ms).items():
+        for group_id, member_ids in members_due(self.groups, self._sessions, now_ms=now.monotonic_ms):
             draft = _Draft(self.groups[group_id])
             self._remove(draft, member_ids)
             try:

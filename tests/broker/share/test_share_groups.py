@@ -7,9 +7,12 @@ from uuid import UUID
 
 import pytest
 
-from raylog.core.errors import ErrorCode
-from raylog.core.ids import TopicPartition
+from raylog.core.clock import Now
+from raylog.core.coordinator_partition import coordinator_partition
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import LeaderEpoch, TopicPartition
 from raylog.metadata.features import SHARE_FEATURE
+from raylog.metadata.records import LeaderChanged
 from raylog.protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
@@ -291,6 +294,63 @@ class TestGroups:
         broker.restart()
         assert described(broker).error_code == ErrorCode.GROUP_ID_NOT_FOUND
         assert another(broker).acquired(0) == {0: [(0, 0, 1)]}, "the new group begins anew"
+
+    @pytest.mark.parametrize("what", ["group", "offsets"])
+    def test_a_deletion_that_is_cut_off_leaves_a_group_that_delivers(
+        self, broker: DirectBroker, member: ShareMember, what: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The state is deleted, and the group's log cannot be written just then."""
+        produce(broker, 1)
+        assert member.acquired() == {0: [(0, 0, 1)]}
+        assert member.acknowledge(0, (0, 0, [ACCEPT])) == ErrorCode.NONE
+        assert member.acknowledge(0, epoch=-1) == ErrorCode.NONE
+        member.beat(member_epoch=-1)
+        delete_all = broker.broker.persister.delete_all
+        (share,) = [each.share for each in broker.broker.groups._shards.loaded.values() if each.share.groups]
+
+        def deleted_and_then(group: str, partitions: Any, on_results: Any, now: Now) -> None:
+            def full_disk(*_: object) -> None:
+                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+            def deleted(errors: Any, now: Now) -> None:
+                with monkeypatch.context() as patch:
+                    patch.setattr(share, "_append", full_disk)
+                    on_results(errors, now)
+
+            delete_all(group, partitions, deleted, now)
+
+        monkeypatch.setattr(broker.broker.persister, "delete_all", deleted_and_then)
+        if what == "group":
+            (result,) = broker.call(DeleteGroupsRequest(groups_names=("g",))).results
+            assert result.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        else:
+            topic = DeleteShareGroupOffsetsRequestTopic(topic_name="t")
+            response = broker.call(DeleteShareGroupOffsetsRequest(group_id="g", topics=(topic,)))
+            assert response.responses[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert another(broker).acquired(0) == {0: [(0, 0, 1)]}, "it begins anew"
+
+    def test_an_answer_for_a_former_shard_does_not_harm_the_log(
+        self, broker: DirectBroker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Partitions were being initialized when this broker was elected once more."""
+        held: list[Any] = []
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                broker.broker.persister, "initialize_all", lambda *_, on_results, **__: held.append(on_results)
+            )
+            member = ShareMember(broker, group="other")
+            member.beat()
+        assert len(held) == 1
+        topic = broker.broker.image.topics["__consumer_offsets"]
+        number = coordinator_partition("other", len(topic.partitions))
+        epoch = LeaderEpoch(topic.partitions[number].leader_epoch + 1)
+        elected = LeaderChanged(topic.topic_id, number, leader=broker.broker_id, leader_epoch=epoch)
+        broker.broker.image.replay(elected)
+        broker.broker.table.metadata_changed(elected, broker.now())
+        broker.settle()
+        held[0]({}, broker.now())
+        assert broker.broker.partitions[TopicPartition("__consumer_offsets", number)].log.offline_reason is None
+        member.join()
 
     def test_kinds_of_groups_do_not_mix(self, broker: DirectBroker, member: ShareMember) -> None:
         def consumer(group: str) -> ErrorCode:
