@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 Key = TypeVar("Key")
 MemberKey = tuple[str, str]
 """Group id and member id."""
+PART_MEMBERS_MAX: Final = 500
+PART_LETTERS_MAX: Final = 50_000
+"""Of the ids of group and members, which stand in up to three records for each member."""
 
 
 class WithMembers(Protocol):
@@ -71,11 +74,28 @@ def earliest_ms(*deadlines: Deadlines[Any]) -> int | None:
 
 def members_due(
     groups: Mapping[str, WithMembers], *deadlines: Deadlines[MemberKey], now_ms: int
-) -> dict[str, list[str]]:
-    """The members, by group, that are still there and for which a deadline has passed, which is removed."""
+) -> list[tuple[str, list[str]]]:
+    """Groups, and members that are still there and for which a deadline has passed, which is removed.
+
+    Those of a large group are in several parts, so that the records of their removal fit in one batch.
+    """
     due: dict[str, set[str]] = {}
     for each in deadlines:
         for group_id, member_id in each.expired(now_ms):
             if group_id in groups and member_id in groups[group_id].members:
                 due.setdefault(group_id, set()).add(member_id)
-    return {group_id: sorted(member_ids) for group_id, member_ids in due.items()}
+    return [(group_id, part) for group_id, members in due.items() for part in _parts(group_id, sorted(members))]
+
+
+def _parts(group_id: str, member_ids: Sequence[str]) -> Iterator[list[str]]:
+    part: list[str] = []
+    left = PART_LETTERS_MAX
+    for member_id in member_ids:
+        letters = len(group_id) + len(member_id)
+        if part and (letters > left or len(part) == PART_MEMBERS_MAX):
+            yield part
+            part, left = [], PART_LETTERS_MAX
+        part.append(member_id)
+        left -= letters
+    if part:
+        yield part

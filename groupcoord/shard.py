@@ -259,9 +259,13 @@ class GroupShard:
         else:
             self.classic.check_commit(group_id, epoch, member_id, instance_id, now, in_transaction=in_transaction)
 
-    def is_subscribed(self, group_id: str, topic: str) -> bool:
-        """Whether members of the group subscribe to the topic."""
-        return any(groups.is_subscribed(group_id, topic) for groups in (self.classic, self.consumer, self.streams))
+    def subscription(self, group_id: str) -> Callable[[str], bool]:
+        """Whether members of the group subscribe to a topic, as of now."""
+        managed = self.consumer.groups.get(group_id) or self.streams.groups.get(group_id)
+        if managed is not None:
+            return frozenset(managed.topic_names()).__contains__
+        group = self.classic.groups.get(group_id)
+        return (lambda _: False) if group is None else group.is_subscribed_to
 
     def check_fetch(self, group_id: str, member_epoch: int, member_id: str | None) -> None:
         """Check that a client that may name a member may fetch offsets. Raises KafkaError."""
@@ -269,8 +273,9 @@ class GroupShard:
         self.streams.check_fetch(group_id, member_epoch, member_id)
 
     def uses_epochs(self, group_id: str, member_id: str) -> bool:
-        """Whether a client has to know member epochs to commit."""
-        return group_id in self.streams.groups or self.consumer.uses_epochs(group_id, member_id)
+        """Whether it is a member that has to know member epochs to commit."""
+        streams = self.streams.groups.get(group_id)
+        return (streams is not None and member_id in streams.members) or self.consumer.uses_epochs(group_id, member_id)
 
     def _append_managed(self, decided: Sequence[ConsumerRecord] | Sequence[StreamsRecord], now: Now) -> None:
         """The classic group that has become a consumer or streams group is deleted in the same batch."""
@@ -330,9 +335,11 @@ class GroupShard:
                 )
             else:
                 gone = expired(group, committed, retention_ms=retention_ms, now_ms=now.wall_ms)
+            pending = self.offsets.unstable(group_id)  # a tombstone would supersede these when they are committed
+            gone = [tp for tp in gone if tp not in pending]
             forgotten += self.offsets.delete(group_id, gone)
             self._counts.offset_expirations += len(gone)
-            stays = len(gone) < len(committed) or self.offsets.unstable(group_id)
+            stays = len(gone) < len(committed) or pending
             if group is not None and group.is_unused and not stays:
                 forgotten.append(GroupDeleted(group_id))
             if managed is not None and not managed.members and not stays:

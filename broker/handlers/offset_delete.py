@@ -6,6 +6,7 @@ Requires DELETE on the group and READ on each topic.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from raylog.core.errors import ErrorCode, KafkaError
@@ -20,7 +21,6 @@ from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
     from raylog.broker.services import BrokerServices
-    from raylog.groupcoord.shard import GroupShard
     from raylog.transport.exchange import Exchange
 
 
@@ -35,7 +35,8 @@ def handle(broker: BrokerServices, exchange: Exchange, request: OffsetDeleteRequ
         if not shard.has(group_id):
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
         shard.classic.check_offset_delete(group_id)
-        codes = {tp: _code(broker, exchange, shard, group_id, tp) for tp in wanted}
+        is_subscribed = shard.subscription(group_id)
+        codes = {tp: _code(broker, exchange, is_subscribed, tp) for tp in wanted}
         allowed = [tp for tp, code in codes.items() if code == ErrorCode.NONE]
         shard.forget(shard.offsets.delete(group_id, allowed), exchange.now)
     except KafkaError as error:
@@ -58,12 +59,12 @@ def handle(broker: BrokerServices, exchange: Exchange, request: OffsetDeleteRequ
 
 
 def _code(
-    broker: BrokerServices, exchange: Exchange, shard: GroupShard, group_id: str, tp: TopicPartition
+    broker: BrokerServices, exchange: Exchange, is_subscribed: Callable[[str], bool], tp: TopicPartition
 ) -> ErrorCode:
     if not broker.authorization.may(exchange, Operation.READ, Resource.topic(tp.topic)):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if broker.image.partition(tp) is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if shard.is_subscribed(group_id, tp.topic):
+    if is_subscribed(tp.topic):
         return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
     return ErrorCode.NONE

@@ -170,10 +170,6 @@ class ClassicGroups:
         if group is not None and group.protocol_type != CONSUMER:
             self.check_delete(group_id)
 
-    def is_subscribed(self, group_id: str, topic: str) -> bool:
-        group = self.groups.get(group_id)
-        return group is not None and group.is_subscribed_to(topic)
-
     # --- groups that change their protocol
 
     def replaced(self, group: ClassicGroup) -> None:

@@ -140,8 +140,10 @@ class ConsumerGroup:
                 self._deleted(record.kind, record.name)
 
     def _subscribed(self, record: MemberSubscribed) -> None:
+        known = self.members.get(record.member_id) or Member(record.member_id)
+        self._forget_instance(known)
         self.members[record.member_id] = replace(
-            self.members.get(record.member_id) or Member(record.member_id),
+            known,
             instance_id=record.instance_id,
             rack_id=record.rack_id,
             client_id=record.client_id,
@@ -174,6 +176,10 @@ class ConsumerGroup:
             if self.owners.get(partition) == member.member_id:
                 del self.owners[partition]
 
+    def _forget_instance(self, member: Member) -> None:
+        if member.instance_id is not None and self.static.get(member.instance_id) == member.member_id:
+            del self.static[member.instance_id]
+
     def _deleted(self, kind: int, name: str) -> None:
         member = self.members.get(name)
         if kind == records.MEMBER_ASSIGNMENT and member is not None:
@@ -182,8 +188,7 @@ class ConsumerGroup:
         elif kind == records.MEMBER and member is not None:
             self._release(member)
             del self.members[name]
-            if self.static.get(member.instance_id or "") == name:
-                del self.static[member.instance_id or ""]
+            self._forget_instance(member)
         elif kind == records.MEMBER_TARGET:
             self.target.pop(name, None)
         elif kind == records.TARGET_EPOCH:

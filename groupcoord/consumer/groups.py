@@ -142,11 +142,15 @@ class ConsumerGroups:
         return replace(outcome.response, heartbeat_interval_ms=interval_ms)
 
     def check_commit(self, group_id: str, member_epoch: int, member_id: str, *, in_transaction: bool = False) -> None:
-        """Check that the offsets may be committed. Raises KafkaError: UNKNOWN_MEMBER_ID or STALE_MEMBER_EPOCH."""
+        """Check that the offsets may be committed.
+
+        Raises KafkaError: UNKNOWN_MEMBER_ID or STALE_MEMBER_EPOCH, which is ILLEGAL_GENERATION in a transaction.
+        """
         group = self.groups[group_id]
         if member_epoch < 0 and (not group.members or (in_transaction and not member_id)):
             return  # an admin client, or a consumer that uses assign()
-        self._check_epoch(group, member_epoch, member_id)
+        stale = ErrorCode.ILLEGAL_GENERATION if in_transaction else ErrorCode.STALE_MEMBER_EPOCH
+        self._check_epoch(group, member_epoch, member_id, stale=stale)
 
     def check_fetch(self, group_id: str, member_epoch: int, member_id: str | None) -> None:
         """Check that a client that names a member may fetch offsets. Raises KafkaError as `check_commit`."""
@@ -160,14 +164,10 @@ class ConsumerGroups:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
 
     def uses_epochs(self, group_id: str, member_id: str) -> bool:
-        """Whether a client has to know member epochs to commit: not as a member of the classic protocol."""
+        """Whether it is a member that has to know member epochs to commit: not one of the classic protocol."""
         group = self.groups.get(group_id)
         member = None if group is None else group.members.get(member_id)
-        return group is not None and (member is None or member.classic is None)
-
-    def is_subscribed(self, group_id: str, topic: str) -> bool:
-        group = self.groups.get(group_id)
-        return group is not None and topic in group.topic_names()
+        return member is not None and member.classic is None
 
     def tombstones(self, group_id: str) -> list[ConsumerRecord]:
         """The records that delete a group; none if there is no such group."""
@@ -216,9 +216,7 @@ class ConsumerGroups:
             for member in group.members.values():
                 key = (group.group_id, member.member_id)
                 self.sessions.set(key, now.monotonic_ms + self._session_ms(group.group_id, member))
-                if member.classic is not None:
-                    self.rejoins.set(key, now.monotonic_ms + member.rebalance_timeout_ms)
-                elif member.state is MemberState.UNREVOKED_PARTITIONS:
+                if member.classic is None and member.state is MemberState.UNREVOKED_PARTITIONS:
                     self._revocations.set(key, now.monotonic_ms + member.rebalance_timeout_ms)
 
     # --- time
@@ -230,7 +228,9 @@ class ConsumerGroups:
     def tick(self, now: Now) -> None:
         """Remove members whose session has expired, and those that did not revoke their partitions in time."""
         due = members_due(self.groups, self.sessions, self._revocations, self.rejoins, now_ms=now.monotonic_ms)
-        for group_id, member_ids in due.items():
+        for group_id, member_ids in due:
+            if group_id not in self.groups:  # it is a classic group again
+                continue
             try:
                 self.remove_members(group_id, member_ids, now)
             except KafkaError:
@@ -327,13 +327,20 @@ class ConsumerGroups:
             _check_member_epoch(member, request)
         return member
 
-    def _check_epoch(self, group: ConsumerGroup, member_epoch: int, member_id: str) -> None:
+    def _check_epoch(
+        self,
+        group: ConsumerGroup,
+        member_epoch: int,
+        member_id: str,
+        *,
+        stale: ErrorCode = ErrorCode.STALE_MEMBER_EPOCH,
+    ) -> None:
         member = group.members.get(member_id)
         if member is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         if member_epoch != member.member_epoch:
             raise KafkaError(
-                ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION,
+                stale if member.classic is None else ErrorCode.ILLEGAL_GENERATION,
                 f"The member epoch {member_epoch} is stale: member {member_id} has {member.member_epoch}.",
             )
 

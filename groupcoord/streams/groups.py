@@ -172,10 +172,6 @@ class StreamsGroups:
         if self.groups[group_id].members:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
 
-    def is_subscribed(self, group_id: str, topic: str) -> bool:
-        group = self.groups.get(group_id)
-        return group is not None and topic in group.topic_names()
-
     def tombstones(self, group_id: str) -> list[StreamsRecord]:
         """The records that delete a group; none if there is no such group."""
         group = self.groups.get(group_id)
@@ -235,7 +231,7 @@ class StreamsGroups:
     def tick(self, now: Now) -> None:
         """Remove members whose session has expired or that did not revoke tasks in time; assign for new groups."""
         due = members_due(self.groups, self._sessions, self._revocations, now_ms=now.monotonic_ms)
-        for group_id, member_ids in due.items():
+        for group_id, member_ids in due:
             draft: _Draft = GroupDraft(self.groups[group_id])
             self._remove(draft, member_ids)
             try:

@@ -710,26 +710,25 @@ class TestHostileInput:
         coordinator = Coordinator()
         member = coordinator.join(protocols=[("range", b"\x00\x00\x7f\xff\xff\xff garbage")]).answer.member_id
         coordinator.sync_all([member])
-        assert coordinator.classic.is_subscribed("g", "any topic: nobody can say")
+        assert coordinator.classic.groups["g"].is_subscribed_to("any topic: nobody can say")
 
 
 class TestSubscriptions:
     def test_of_a_consumer_group(self) -> None:
         coordinator = Coordinator()
-        assert not coordinator.classic.is_subscribed("g", "t")
         (member,) = coordinator.stable(1)
-        assert coordinator.classic.is_subscribed("g", "t")
-        assert not coordinator.classic.is_subscribed("g", "other")
+        assert coordinator.classic.groups["g"].is_subscribed_to("t")
+        assert not coordinator.classic.groups["g"].is_subscribed_to("other")
         coordinator.restart()
-        assert coordinator.classic.is_subscribed("g", "t")
-        assert not coordinator.classic.is_subscribed("g", "other")
+        assert coordinator.classic.groups["g"].is_subscribed_to("t")
+        assert not coordinator.classic.groups["g"].is_subscribed_to("other")
         coordinator.leave(member)
-        assert not coordinator.classic.is_subscribed("g", "t")
+        assert not coordinator.classic.groups["g"].is_subscribed_to("t")
 
     def test_other_protocol_types_have_no_subscriptions(self) -> None:
         coordinator = Coordinator()
         coordinator.join(protocol_type="connect")
-        assert not coordinator.classic.is_subscribed("g", "t")
+        assert not coordinator.classic.groups["g"].is_subscribed_to("t")
 
 
 def test_a_deleted_group_starts_at_generation_1() -> None:

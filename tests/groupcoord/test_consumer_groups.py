@@ -140,6 +140,29 @@ def test_an_expired_member_is_removed_once_the_log_can_be_written() -> None:
     assert coordinator.group.members == {}
 
 
+@pytest.mark.parametrize("letters", [1, 10_000])
+def test_many_members_that_expire_at_once_are_removed_in_batches_that_the_log_takes(letters: int) -> None:
+    coordinator = ConsumerCoordinator(a=1)
+    count = 2000 if letters == 1 else 50
+    for number in range(count):
+        coordinator.join(f"{number:0{letters}}", "a", group="orders")
+    begin = len(coordinator.log)
+    batches: list[int] = []
+    append = coordinator.consumer._append
+
+    def measured(decided: Any, now: Any) -> None:
+        before = len(coordinator.log)
+        append(decided, now)
+        batches.append(sum(len(key) for key, _ in coordinator.log[before:]))
+
+    coordinator.consumer._append = measured
+    coordinator.pass_time(SESSION_MS)
+    assert coordinator.consumer.groups["orders"].members == {}
+    assert sum(value is None for _, value in coordinator.log[begin:]) == 3 * count
+    assert len(batches) > 1
+    assert max(batches) < 200_000
+
+
 def test_a_leaving_member_releases_its_partitions_and_leaves_no_record() -> None:
     coordinator = ConsumerCoordinator(a=2)
     _, second = pair(coordinator)
@@ -216,6 +239,16 @@ class TestStaticMembers:
         assert coordinator.refusal("m1", epoch, instance_id="i") == ErrorCode.FENCED_INSTANCE_ID
         assert coordinator.refusal("m1", -1, instance_id="i") == ErrorCode.FENCED_INSTANCE_ID
         assert coordinator.refusal("m1", -1, instance_id="j") == ErrorCode.UNKNOWN_MEMBER_ID
+
+    def test_a_member_that_takes_another_instance_id_leaves_the_former_one_free(self) -> None:
+        coordinator = ConsumerCoordinator(a=2)
+        coordinator.join("m1", "a", instance_id="i")
+        coordinator.join("m1", "a", instance_id="j")
+        assert coordinator.group.static == {"j": "m1"}
+        coordinator.heartbeat("m1", -1, instance_id="j")
+        coordinator.join("m2", "a", instance_id="i")
+        coordinator.restart()
+        assert coordinator.group.static == {"i": "m2"}
 
     def test_the_instance_id_of_a_present_member_is_not_released(self) -> None:
         coordinator = ConsumerCoordinator(a=4)

@@ -8,7 +8,9 @@ import pytest
 
 from raylog.config.consumer_groups import DISABLED
 from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import TopicPartition
 from raylog.groupcoord.consumer.records import MemberState
+from raylog.groupcoord.records import OffsetCommitted, OffsetPending, TransactionEnded
 from raylog.protocol import consumer_protocol
 from raylog.protocol.consumer_protocol import ConsumerProtocolAssignment
 from tests.groupcoord.consumer_coordinator import REBALANCE_MS, SESSION_MS, Client
@@ -166,3 +168,60 @@ def test_many_members_change_the_protocol() -> None:
             member.beat()
         other.beat()
     assert sum(len(member.owned) for member in members) + len(other.owned) == 4
+
+
+def test_a_new_coordinator_keeps_classic_members_that_are_in_the_group() -> None:
+    coordinator, (classic,) = grown(cooperative=True)
+    other = Client(coordinator, "m", ("t",))
+    for _ in range(8):
+        other.beat()
+        classic.beat()
+    assert (len(classic.owned), classic.step) == (2, "in")
+    coordinator.restart()
+    for _ in range(3 * REBALANCE_MS // SESSION_MS):
+        coordinator.pass_time(SESSION_MS - 1)
+        other.beat()
+        classic.beat()
+    assert (classic.errors, classic.step) == ([ErrorCode.REBALANCE_IN_PROGRESS] * len(classic.errors), "in")
+    assert classic.member_id in coordinator.member_ids
+
+
+def test_a_removed_classic_member_is_told_so_by_requests_of_any_version() -> None:
+    coordinator, (classic,) = grown(cooperative=True)
+    other = Client(coordinator, "m", ("t",))
+    other.beat()
+    uses_epochs = coordinator.shard.uses_epochs
+    assert [uses_epochs("g", name) for name in ("m", classic.member_id, "removed")] == [True, False, False]
+    with pytest.raises(KafkaError) as raised:
+        coordinator.shard.check_commit("g", 1, "removed", None, [], coordinator.now, in_transaction=False)
+    assert raised.value.code is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize("kind", ["consumer", "classic"])
+def test_a_stale_epoch_in_a_transaction_is_an_illegal_generation(kind: str) -> None:
+    """A producer knows no STALE_MEMBER_EPOCH."""
+    coordinator, (classic,) = grown(cooperative=True)
+    Client(coordinator, "m", ("t",)).beat()
+    member_id = "m" if kind == "consumer" else classic.member_id
+    codes = []
+    for in_transaction in (True, False):
+        with pytest.raises(KafkaError) as raised:
+            coordinator.shard.check_commit("g", 99, member_id, None, [], coordinator.now, in_transaction=in_transaction)
+        codes.append(raised.value.code)
+    stale = ErrorCode.STALE_MEMBER_EPOCH if kind == "consumer" else ErrorCode.ILLEGAL_GENERATION
+    assert codes == [ErrorCode.ILLEGAL_GENERATION, stale]
+
+
+def test_offsets_that_a_transaction_commits_later_do_not_expire_before() -> None:
+    coordinator = MixedCoordinator(t=2)
+    day_ms = 86_400_000
+    shard, now = coordinator.shard, coordinator.now
+    old_ms = now.wall_ms - 8 * day_ms
+    pending, other = (TopicPartition("t", number) for number in range(2))
+    shard.append([OffsetCommitted("g", "t", number, 5, -1, "", old_ms) for number in range(2)], now)
+    shard.replay(OffsetPending(7, OffsetCommitted("g", "t", 0, 100, -1, "", now.wall_ms)))
+    shard.expire(["g"], retention_ms=7 * day_ms, now=now)
+    assert shard.offsets.committed("g").keys() == {pending}
+    shard.replay(TransactionEnded(7, committed=True))
+    committed = shard.offsets.fetch("g", [pending, other])
+    assert [None if each is None else each.offset for each in committed.values()] == [100, None]
