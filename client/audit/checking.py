@@ -105,7 +105,12 @@ class _Reporter:
     """Whether its last report is there."""
     has_counted: bool = False
     topics: set[str] = field(default_factory=set)
-    """Those that it has counted, of the ones that are checked."""
+    """Those that it has counted or read, of the ones that are checked."""
+
+    @property
+    def may_count_any(self) -> bool:
+        """Whether it may be one of the topic, of which it has counted nothing: a run over the log names its topic."""
+        return self.tier != LOG and not self.has_counted
 
     @property
     def until_ms(self) -> int:
@@ -115,8 +120,8 @@ class _Reporter:
         """(from, to) of times in which it may have counted what it has not reported."""
         numbers = sorted(self.reports)
         for number, following in pairwise(numbers):
-            if following > number + 1:
-                yield self.reports[number], self.reports[following]
+            if following > number + 1:  # of a run over the log only the last report says up to when it has read
+                yield self.reports[number], self.until_ms if self.tier == LOG else self.reports[following]
         if not self.has_ended:
             yield self.until_ms, self.until_ms + SILENT_INTERVALS * self.interval_ms
 
@@ -194,11 +199,12 @@ class Checker:
             reporter.has_ended = True
         if report.tier == PRODUCER:
             self._bucket_lengths[report.reporter] = report.bucket_ms
+        for topic in (*report.topics, *(count.topic for count in report.counts)):
+            if not self._topics or topic in self._topics:
+                self._held += topic not in reporter.topics
+                reporter.topics.add(topic)
         for count in report.counts:
             reporter.has_counted = True
-            if not self._topics or count.topic in self._topics:
-                self._held += count.topic not in reporter.topics
-                reporter.topics.add(count.topic)
             if not self._is_wanted(count.topic, count.bucket_ms):
                 continue
             self._check_size()
@@ -292,7 +298,7 @@ class Checker:
         found = self._coverages.get((tier, topic))
         if found is None:
             reporters = [each for each in self._reporters.values() if each.tier == tier]
-            found = _Coverage(each for each in reporters if not each.has_counted or topic in each.topics)
+            found = _Coverage(each for each in reporters if topic in each.topics or each.may_count_any)
             self._coverages[tier, topic] = found
         return found
 

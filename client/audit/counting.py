@@ -19,11 +19,15 @@ REPORTS_MAX: Final = 64
 class Counts:
     """Counts records by their stamps. `take` gives the reports."""
 
-    def __init__(self, reporter: bytes, tier: str, *, bucket_ms: int, interval_ms: int) -> None:
+    def __init__(
+        self, reporter: bytes, tier: str, *, bucket_ms: int, interval_ms: int, topics: tuple[str, ...] = ()
+    ) -> None:
+        """`topics` are named in each report, for the tier log."""
         self._reporter = reporter
         self._tier = tier
         self._bucket_ms = bucket_ms
         self._interval_ms = interval_ms
+        self._topics = topics
         self._number = 0
         self._cells: dict[tuple[Kind, str, bytes, int], SequenceCounts] = {}
         self._unstamped: dict[tuple[str, int], int] = {}
@@ -92,6 +96,7 @@ class Counts:
                 until_ms=until_ms,
                 counts=tuple(counts),
                 unstamped=tuple(unstamped),
+                topics=self._topics,
             )
         )
         self._number += 1

@@ -80,7 +80,7 @@ class _LogAudit:
         self._producer = producer
         self._topic = topic
         self._audit_topic = audit_topic
-        self._counts = Counts(uuid4().bytes, LOG, bucket_ms=BUCKET_MS, interval_ms=1)
+        self._counts = Counts(uuid4().bytes, LOG, bucket_ms=BUCKET_MS, interval_ms=1, topics=(topic,))
         self._audited: dict[TopicPartition, int] = {}
         """The offsets to be committed with the open transaction."""
 

@@ -78,6 +78,8 @@ class Report:
     """The counts are complete up to this moment; None for the time of the report."""
     counts: tuple[Count, ...]
     unstamped: tuple[Unstamped, ...]
+    topics: tuple[str, ...] = ()
+    """Of the tier log: what it has read, though it may have found nothing to count."""
 
 
 class MalformedReport(ValueError):
@@ -96,6 +98,7 @@ def encode_report(report: Report) -> bytes:
         "until_ms": report.until_ms,
         "counts": [entry for count in report.counts for entry in _entries(count)],
         "unstamped": [[each.topic, each.bucket_ms, each.count] for each in report.unstamped],
+        "topics": report.topics,
     }
     encoded: bytes = msgpack.packb(fields)
     return encoded
@@ -137,6 +140,7 @@ def decode_report(data: bytes | None) -> Report:
                 Unstamped(_name(topic), _number(bucket_ms), _number(count, 1))
                 for topic, bucket_ms, count in fields["unstamped"]
             ),
+            topics=tuple(_name(topic) for topic in fields.get("topics", ())),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise MalformedReport(str(error)) from None

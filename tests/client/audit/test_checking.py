@@ -239,6 +239,29 @@ class TestWhatIsMissing:
         add(checker, counted(LOG, range(5)).take(is_last=True), START + 30 * MINUTE)
         assert self.missing(checker) == {Finding.UNREPORTED}
 
+    @pytest.mark.parametrize("parts", [1, 2])
+    def test_records_that_were_deleted_before_the_log_was_read(self, parts: int) -> None:
+        """In whatever number of reports the rest of the run is."""
+        checker = self.checker()
+        add(checker, counted(LOG, range(5)).take(is_last=True, until_ms=START + 20_000), START + MINUTE)
+        later = counts_of(LOG, b"l" * 16)
+        later.leave_out()
+        for number in range(20, 20 + parts):
+            later.count(Kind.SEEN, "t", Stamp(CLIENT, number, START + 5 * MINUTE))
+            is_last = number == 19 + parts
+            reports = later.take(is_last=is_last, until_ms=START + 40 * MINUTE if is_last else None)
+            add(checker, reports, START + 40 * MINUTE)
+        assert self.missing(checker) == {Finding.UNREPORTED}
+
+    @pytest.mark.parametrize(("read", "finding"), [("t", Finding.LOST), ("u", Finding.UNREPORTED)])
+    def test_a_log_in_which_nothing_was_found(self, read: str, finding: Finding) -> None:
+        """It says something of the topic that was read, and of no other."""
+        checker = self.checker()
+        add(checker, counted(LOG, range(5)).take(is_last=True, until_ms=START + 20_000), START + MINUTE)
+        empty = Counts(b"l" * 16, LOG, bucket_ms=MINUTE, interval_ms=1, topics=(read,))
+        add(checker, empty.take(is_last=True, until_ms=START + 40 * MINUTE), START + 40 * MINUTE)
+        assert self.missing(checker) == {finding}
+
     def test_a_tier_before_its_first_bucket(self) -> None:
         """Nothing is said without a time to begin at."""
         for options, said in ({}, {}), ({"from_ms": START}, {"billing": {Finding.LOST: [(0, 9)]}}):
