@@ -147,9 +147,9 @@ class MetadataImage:
         self.replica_directories: dict[BrokerId, dict[tuple[UUID, int], UUID]] = {}
         """The log directories of replicas, by broker, topic id and partition: those that brokers have reported."""
         self.group_configs: dict[str, dict[str, str]] = {}
+        """Of the groups that have a configuration of their own."""
         self.client_metrics: dict[str, dict[str, str]] = {}
         """The configuration of each subscription, by name."""
-        """Of the groups that have a configuration of their own."""
         self.metadata_level = FIRST_LEVEL
         """The finalized level of `raylog.metadata`."""
         self.feature_levels: dict[str, int] = {}

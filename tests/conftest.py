@@ -162,10 +162,12 @@ def ray_runtime(runtime_dir: Path) -> Iterator[None]:
     with TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_TMPDIR", folder)
         started = join_or_start_ray(None)
+        import ray
+
+        if started:  # the log monitor would read the logs of hundreds of ended processes all the time
+            ray._private.worker._global_node.kill_log_monitor(check_alive=False)  # type: ignore[attr-defined]
         yield
         if started:
-            import ray
-
             ray.shutdown()
 
 
