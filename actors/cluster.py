@@ -26,6 +26,7 @@ from raylog.actors.broker_restart import (
 from raylog.actors.broker_set import KeptDirectory, add_broker, changing, remove_broker
 from raylog.actors.client_files import PROPERTIES_FILE
 from raylog.actors.cluster_actors import (
+    already_running,
     current_handles,
     errors_of_ended_actor,
     make_actors,
@@ -37,7 +38,14 @@ from raylog.actors.config_change import ConfigChange
 from raylog.actors.config_check import check_config
 from raylog.actors.controller_set import add_controller, remove_controller
 from raylog.actors.coordinator_set import retire_coordinators, start_coordinators, with_coordinators
-from raylog.actors.data_dir import BROKERS_MAX, delete_data_dir, make_data_dir, plan_data_dir, with_further_dirs
+from raylog.actors.data_dir import (
+    BROKERS_MAX,
+    ClusterFiles,
+    delete_data_dir,
+    make_data_dir,
+    plan_data_dir,
+    with_further_dirs,
+)
 from raylog.actors.given_config import PORT_MAX, GivenConfig, NewConfig
 from raylog.actors.local_ray import join_or_start_ray, join_ray, prepare_environment
 from raylog.actors.log_file import LogTail
@@ -451,6 +459,7 @@ def start(
     try:
         interruption.connected.set()
         interruption.begin()
+        _check_not_running(planned)
         if data_dir is None:
             data_dir = temporary_dir = tempfile.mkdtemp(prefix=f"raylog-{name}-")
         files = make_data_dir(data_dir, name=name, brokers=brokers, controllers=controllers, first_broker_id=first_id)
@@ -489,6 +498,19 @@ def start(
         data_dir=data_dir,
         client_config=client_config,
     )
+
+
+def _check_not_running(planned: ClusterFiles) -> None:
+    """Before anything is written: a cluster that runs is not to be changed. Raises ConfigError."""
+    from raylog.actors.former_process import check_unused
+    from raylog.logstore.disk import RealDisk
+
+    if nodes_of(planned.name):
+        raise already_running(planned.name)
+    if planned.cluster_id:
+        node_ids = (*planned.broker_ids, *planned.coordinator_ids)
+        directories = [path for node_id in node_ids for path in planned.log_paths(node_id)]
+        check_unused(RealDisk(), [*map(planned.controller_path, planned.controller_numbers), *directories])
 
 
 def _split(data_dirs: Sequence[str]) -> tuple[str, Sequence[str]]:

@@ -92,10 +92,13 @@ def make_actors(files: ClusterFiles, given: GivenConfig) -> tuple[dict[str, Any]
         for handle in handles.values():
             ray.kill(handle, no_restart=True)
         if isinstance(error, ValueError):
-            message = f"name={files.name!r}: a cluster with this name is already running; use raylog.connect"
-            raise ConfigError(message) from error
+            raise already_running(files.name) from error
         raise
     return handles, specs
+
+
+def already_running(name: str) -> ConfigError:
+    return ConfigError(f"name={name!r}: a cluster with this name is already running; use raylog.connect")
 
 
 def make_supervisor(name: str, specs: Mapping[str, NodeSpec], host: Host) -> Any:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 
 import pytest
 
 from raylog.actors import former_process
-from raylog.actors.former_process import POLL_SECONDS, wait_until_unlocked
-from raylog.logstore.disk import RealDisk
+from raylog.actors.former_process import POLL_SECONDS, check_unused, wait_until_unlocked
+from raylog.core.errors import ConfigError
+from raylog.logstore.disk import FileHandle, RealDisk
 from raylog.logstore.log_dir import LOCK_FILE
 
 
@@ -34,7 +36,21 @@ def test_a_directory_of_a_running_process_is_not_waited_for_without_end(
     asyncio.run(wait_until_unlocked(disk, str(tmp_path)))
     with pytest.raises(BlockingIOError):
         disk.lock(str(tmp_path / LOCK_FILE))
+    with pytest.raises(ConfigError, match=rf"{tmp_path}/.lock is locked: another cluster runs"):
+        check_unused(disk, [str(tmp_path / "new"), str(tmp_path)])
     disk.close(lock)
+    check_unused(disk, [str(tmp_path)])
+
+
+def test_a_failed_disk_is_for_the_start_of_the_node_to_report(tmp_path: Path) -> None:
+    """One that has others goes on with those (KIP-112)."""
+
+    class Failed(RealDisk):
+        def lock(self, path: str) -> FileHandle:
+            raise OSError(errno.EROFS, "read-only file system")
+
+    (tmp_path / LOCK_FILE).touch()
+    asyncio.run(wait_until_unlocked(Failed(), str(tmp_path)))
 
 
 def test_a_directory_that_was_never_used_is_not_made(tmp_path: Path) -> None:

@@ -147,6 +147,15 @@ class TestErrors:
         assert temporary_dirs("standing") == []
         write(standing.bootstrap_servers, "t", [b"unharmed"])
 
+    def test_a_start_that_is_refused_changes_no_file(self, standing: raylog.Cluster) -> None:
+        assert standing.data_dir is not None
+        files = sorted(Path(standing.data_dir).glob("*.json"))
+        before = [path.read_bytes() for path in files]
+        with pytest.raises(raylog.ConfigError, match="is already running"):
+            raylog.start("standing", data_dir=standing.data_dir, brokers=3)
+        assert [path.read_bytes() for path in files] == before
+        assert sorted(Path(standing.data_dir).glob("*.json")) == files
+
     @pytest.mark.parametrize(
         ("config", "complaint"),
         [
