@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -46,13 +47,15 @@ def raylog_topic(request: pytest.FixtureRequest, raylog_cluster: TestCluster) ->
     """A topic with one partition, which only this test has; it is deleted at the end."""
     from raylog.client.admin.admin_client import AdminClient
     from raylog.client.admin.topics import NewTopic
+    from raylog.client.errors import UnknownTopicError
 
     name = f"{re.sub('[^A-Za-z0-9_.-]', '-', request.node.name)[:200]}-{uuid4().hex[:8]}"
     with AdminClient(bootstrap_servers=raylog_cluster.bootstrap_servers) as admin:
         admin.create_topics(NewTopic(name, num_partitions=1))
         yield name
         raylog_cluster.heal()
-        admin.delete_topics(name)
+        with suppress(UnknownTopicError):  # the test has deleted it
+            admin.delete_topics(name)
 
 
 @pytest.fixture

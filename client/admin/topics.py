@@ -141,8 +141,9 @@ def delete_topics(
         return DeleteTopicsRequest(topic_names=names, topics=states, timeout_ms=left_ms)
 
     def read(response: Any, items: Sequence[str | UUID]) -> Iterator[Answer]:
+        ids = {item for item in items if isinstance(item, UUID)}
         for each in response.responses:
-            item = each.topic_id if each.topic_id in items else each.name
+            item = each.topic_id if each.topic_id in ids else each.name
             yield Answer(item, None, each.error_code, each.error_message)
 
     found = yield Call(dict.fromkeys(wanted, CONTROLLER), _name, request, read)

@@ -59,6 +59,11 @@ def test_topics_are_fresh_and_deleted(raylog_cluster):
     assert not set(TOPICS) & set(found)
 
 
+def test_a_test_may_delete_its_topic(raylog_cluster, raylog_topic):
+    client = AdminClient({"bootstrap.servers": raylog_cluster.bootstrap_servers})
+    client.delete_topics([raylog_topic])[raylog_topic].result()
+
+
 def test_kill(raylog_faults, raylog_topic):
     producer = Producer({"bootstrap.servers": raylog_faults.bootstrap_servers})
     offsets = []
@@ -110,7 +115,7 @@ def test_it_is_installed_with_raylog() -> None:
 
 def test_clients_topics_and_faults(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(TESTS)
-    pytester.runpytest_subprocess("-q").assert_outcomes(passed=9)
+    pytester.runpytest_subprocess("-q").assert_outcomes(passed=10)
 
 
 @pytest.mark.parametrize(
