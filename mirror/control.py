@@ -15,7 +15,6 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
-from uuid import UUID
 
 from raylog.client.admin.admin_client import AdminClient
 from raylog.client.admin.configs import ConfigEntry, ConfigResource, ConfigResourceType
@@ -99,7 +98,6 @@ class FlowControl:
         self.groups: tuple[str, ...] = ()
         """Those whose offsets are translated."""
         self._clients = clients
-        self._topic_ids: dict[str, UUID] = {}
         self._syncs: tuple[Tail, OffsetSyncStore] | None = None
         self._target_is_ready = False
         """Whether the target has the internal topics: a producer would have the brokers create them, not compacted."""
@@ -175,11 +173,6 @@ class FlowControl:
         source, target = self._clients.source, self._clients.target
         names = [each.name for each in source.list_topics() if self.flow.copies_topic(each.name)]
         described = source.describe_topics(names) if names else {}
-        for name, topic in described.items():
-            if self._topic_ids.setdefault(name, topic.topic_id) != topic.topic_id:
-                self._topic_ids[name] = topic.topic_id
-                if self._syncs is not None:
-                    self._syncs[1].forget(name)
         self.remotes, problems = remote_topics(self.flow, described)
         self.partitions = {name: len(described[name].partitions) for name in self.remotes}
         copies = set(self.remotes.values())

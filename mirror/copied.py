@@ -16,7 +16,7 @@ class Copied:
     tp: TopicPartition
     """In the source."""
     source_offset: int
-    """Of the first one."""
+    """Of the first one. BEFORE_FIRST: the topic was created again, and its records come behind `target_offset`."""
     target_offset: int
     count: int
 

@@ -18,6 +18,8 @@ PARTITIONS: Final = 1
 TOPIC_CONFIGS: Final[Mapping[str, str]] = {"cleanup.policy": "compact"}
 VERSION: Final = 0
 TEXT_BYTES_MAX: Final = (1 << 15) - 1
+BEFORE_FIRST: Final = -1
+"""The upstream offset of a sync that says: the source topic was created again, and its first record is copied next."""
 _SHORT: Final = Struct(">h")
 _INT: Final = Struct(">i")
 _LONG: Final = Struct(">q")

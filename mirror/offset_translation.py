@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from raylog.core.ids import TopicPartition
-from raylog.mirror.formats import OffsetSync
+from raylog.mirror.formats import BEFORE_FIRST, OffsetSync
 
 
 @dataclass(slots=True)
@@ -93,7 +93,8 @@ class OffsetSyncStore:
 
     A sync with an earlier record of the source, further on in the target, says that records are copied a second time.
     It is left out until the copying has passed the latest sync: the records between are not yet behind it, and the
-    syncs before it are still true.
+    syncs before it are still true. A source topic that was created again looks the same, so its first sync is
+    BEFORE_FIRST: the syncs before it are void.
     """
 
     def __init__(self) -> None:
@@ -104,9 +105,11 @@ class OffsetSyncStore:
     def add(self, sync: OffsetSync) -> None:
         """Read from the topic of offset syncs."""
         syncs = self._syncs.setdefault(sync.tp, [])
-        if syncs and _is_second_copy(syncs[-1], sync):
+        if not self._is_loaded or sync.upstream_offset == BEFORE_FIRST:
+            syncs.clear()
+        elif syncs and _is_second_copy(syncs[-1], sync):
             return
-        if not self._is_loaded or (syncs and sync.downstream_offset < syncs[-1].downstream_offset):
+        elif syncs and sync.downstream_offset < syncs[-1].downstream_offset:
             syncs.clear()  # the partition of the target was created again
         if syncs and syncs[-1].upstream_offset == sync.upstream_offset:
             syncs[-1] = sync
@@ -117,11 +120,6 @@ class OffsetSyncStore:
     def loaded(self) -> None:
         """The topic was read up to what was its end when reading began."""
         self._is_loaded = True
-
-    def forget(self, topic: str) -> None:
-        """The topic was created again in the source: its offsets begin anew."""
-        for tp in [tp for tp in self._syncs if tp.topic == topic]:
-            del self._syncs[tp]
 
     def translate(self, tp: TopicPartition, upstream_offset: int) -> int | None:
         """The offset in the target for a group's offset in the partition `tp` of the source.
@@ -144,7 +142,7 @@ class OffsetSyncStore:
             return None
         for sync in reversed(self._syncs.get(tp, ())):
             if sync.downstream_offset <= downstream_offset:
-                return sync.upstream_offset + (sync.downstream_offset < downstream_offset)
+                return max(0, sync.upstream_offset + (sync.downstream_offset < downstream_offset))
         return None
 
     def __len__(self) -> int:

@@ -24,6 +24,7 @@ from raylog.core.errors import KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.mirror.batches import OutgoingBatch
 from raylog.mirror.copied import Copied
+from raylog.mirror.formats import BEFORE_FIRST
 from raylog.mirror.progress import Progress
 from raylog.mirror.spread import Spread, SpreadWindow
 
@@ -141,7 +142,7 @@ class Shard:
         self._progress: dict[TopicPartition, Progress] = {}
         """What is durable."""
         self._found: list[Copied] = []
-        """By `progress_read`, and not taken yet: where the partitions that are assigned begin."""
+        """Where partitions begin that were assigned, or whose topic was created again; not taken yet."""
         self._bytes = 0
         """Sent since the last commit."""
         self._commit_due_ms: int | None = None
@@ -183,7 +184,10 @@ class Shard:
         return bool(left or new)
 
     def take_found(self) -> list[Copied]:
-        """The last record that former owners have copied, of each partition that was assigned."""
+        """The last record that former owners have copied, of each partition that was assigned.
+
+        Also BEFORE_FIRST for each partition that begins at its first record again, after what was copied before it.
+        """
         found, self._found = self._found, []
         return found
 
@@ -214,6 +218,8 @@ class Shard:
             return
         if not copy.waiting:
             _note_move(copy, offset)
+            if copy.sent is not None and offset == 0:
+                self._found.append(_before_first(copy))
             copy.sent = copy.acknowledged = copy.committed = offset
             copy.last_copied = None
             copy.held = True
@@ -232,7 +238,7 @@ class Shard:
         if topic_id is not None and copy.sent is not None and copy.topic_id not in (None, topic_id):
             copy.new_topic_id, copy.stopped = topic_id, True
             if not copy.waiting:
-                _begin_anew(copy)
+                self._begin_anew(copy)
             return False
         if start != copy.sent:
             self.positioned(tp, start)
@@ -432,9 +438,17 @@ class Shard:
     def _commit_ended(self) -> None:
         for copy in self.partitions.values():
             if copy.new_topic_id is not None:
-                _begin_anew(copy)
+                self._begin_anew(copy)
         self._bytes = 0
         self._commit_due_ms = None
+
+    def _begin_anew(self, copy: PartitionCopy) -> None:
+        """With the first record of the topic that was created in place of the former one."""
+        self._found.append(_before_first(copy))
+        copy.notice = "the topic was deleted and created again in the source: the new one is copied from its beginning"
+        copy.topic_id, copy.new_topic_id = copy.new_topic_id, None
+        copy.committed = copy.acknowledged = copy.sent = 0
+        copy.last_copied = None
 
     def _pause(self, copy: PartitionCopy, error: KafkaError, now: Now, *, attempts: int | None = None) -> None:
         copy.attempts = copy.attempts + 1 if attempts is None else attempts
@@ -456,12 +470,9 @@ def _note_move(copy: PartitionCopy, offset: int) -> None:
         copy.notice = f"the source goes on at offset {offset}, before {copy.sent}: it was truncated or created anew"
 
 
-def _begin_anew(copy: PartitionCopy) -> None:
-    """With the first record of the topic that was created in place of the former one."""
-    copy.notice = "the topic was deleted and created again in the source: the new one is copied from its beginning"
-    copy.topic_id, copy.new_topic_id = copy.new_topic_id, None
-    copy.committed = copy.acknowledged = copy.sent = 0
-    copy.last_copied = None
+def _before_first(copy: PartitionCopy) -> Copied:
+    """All records to come are in the target behind the last one that was copied."""
+    return Copied(copy.tp, BEFORE_FIRST, -1 if copy.last_copied is None else copy.last_copied[1], 1)
 
 
 def _count(copy: PartitionCopy, acknowledged: int, now: Now) -> None:

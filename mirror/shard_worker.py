@@ -128,7 +128,7 @@ class ShardWorker:
             plan, self._plan = self._plan, None
             if shard.assign(plan.targets, plan.blocked, plan.topic_ids):
                 self._consumer.assign(plan.targets)
-            self.on_copied(shard.take_found())
+        self.on_copied(shard.take_found())
         for tp in shard.partitions:
             if (position := self._consumer.known_position(tp)) is not None:
                 shard.positioned(tp, position)

@@ -12,6 +12,8 @@ from raylog.client.admin.admin_client import AdminClient
 from raylog.client.admin.configs import ConfigResource, ConfigResourceType
 from raylog.client.partition_reader import PartitionReader
 from raylog.core.ids import TopicPartition
+from raylog.mirror.formats import OffsetSync
+from raylog.mirror.offset_translation import OffsetSyncStore
 from raylog.protocol.records.batch import split_batches
 from raylog.protocol.records.compression import Codec
 from raylog.security.acl import AclBinding, AclFilter, Operation, PatternType, Permission, ResourceType
@@ -264,6 +266,13 @@ def test_a_topic_that_is_created_again_is_copied_from_its_beginning(east: Target
             assert "created again" in str(run.partition(topic))
     values = [value for _, value, _, _ in seen(west, f"A.{topic}")]
     assert values == [b"old %d" % number for number in range(5)] + [b"new %d" % number for number in range(20)]
+    store = OffsetSyncStore()
+    store.loaded()
+    with PartitionReader(east.plain, flow.offset_syncs_topic, 0) as reader:
+        while reader.position < reader.end_offset():
+            for record in reader.read_records():
+                store.add(OffsetSync.decode(record.key, record.value))
+    assert store.translate(TopicPartition(topic, 0), 0) == 5  # behind the former topic's last copy
 
 
 def create_again(cluster: Target, topic: str) -> None:

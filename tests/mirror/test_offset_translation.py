@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raylog.core.ids import TopicPartition
-from raylog.mirror.formats import OffsetSync
+from raylog.mirror.formats import BEFORE_FIRST, OffsetSync
 from raylog.mirror.offset_translation import OffsetSyncEmitter, OffsetSyncStore
 from tests.support.forms import by_form
 
@@ -76,11 +76,19 @@ def test_second_copies_count_once_they_have_passed_the_first() -> None:
 
 
 def test_a_source_topic_that_was_created_again_begins_anew() -> None:
-    store = store_of(sync(80, 8), sync(100, 10))
-    store.forget("orders")
-    assert store.translate(TP, 100) is None
+    store = store_of(sync(80, 8), sync(100, 10), sync(BEFORE_FIRST, 10))
+    assert [store.translate(TP, offset) for offset in (0, 100)] == [11, 11]
+    assert [store.translate_back(TP, offset) for offset in (9, 10, 11)] == [None, 0, 0]
     store.add(sync(5, 20))
-    assert store.translate(TP, 5) == 20
+    assert [store.translate(TP, offset) for offset in (4, 5, 100)] == [11, 20, 21]
+
+
+def test_of_a_source_topic_that_was_created_again_before_the_syncs_were_read_the_latest_one_counts() -> None:
+    store = OffsetSyncStore()
+    for each in (sync(80, 8), sync(100, 10), sync(5, 20)):
+        store.add(each)
+    store.loaded()
+    assert [store.translate(TP, offset) for offset in (4, 5, 100)] == [None, 20, 21]
 
 
 def test_old_syncs_are_thinned_out_and_recent_ones_are_precise() -> None:
@@ -161,6 +169,12 @@ class Copying:
         self.copied = max(0, self.copied - behind)
         self.emitter.forget(TP)
 
+    def create_again(self) -> None:
+        self.source, self.copies, self.copied = [], [], 0
+        found = self.emitter.observe(TP, BEFORE_FIRST, self.end - 1)
+        assert found is not None
+        self.topic.append(found)
+
     def quiet(self) -> None:
         self.topic += self.emitter.pending()
 
@@ -196,6 +210,7 @@ STEPS = st.one_of(
     st.tuples(st.just("copy"), st.integers(1, 20), st.integers(0, 2)),
     st.tuples(st.just("restart"), st.integers(0, 15)),
     st.tuples(st.just("quiet")),
+    st.tuples(st.just("create_again")),
     st.tuples(st.just("reload")),
 )
 
@@ -216,7 +231,8 @@ def test_no_record_that_a_group_has_not_read_is_before_its_translated_offset(
             added = len(copying.topic)
         else:
             getattr(copying, str(name))(*arguments)
-        while len(copying.topic) - added > unread:  # the reader of the topic is behind
+        behind = 0 if name == "create_again" else unread  # the reader of the topic
+        while len(copying.topic) - added > behind:
             store.add(copying.topic[added])
             added += 1
         copying.check(store)

@@ -15,6 +15,7 @@ from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.mirror.batches import OutgoingBatch, outgoing_batches
 from raylog.mirror.copied import Copied
+from raylog.mirror.formats import BEFORE_FIRST
 from raylog.mirror.progress import Progress
 from raylog.mirror.shard import PartitionStatus, Shard, ShardSettings
 from raylog.mirror.spread import Spread
@@ -542,3 +543,27 @@ def test_the_last_copied_record_of_a_topic_that_was_created_again_is_not_told() 
     it.progress_read({TPS[0]: Progress(5, UUID(int=1), (4, 40)), TPS[1]: Progress(5, UUID(int=2), (4, 40))})
     it.assign(TARGETS, {}, {"t": UUID(int=2)})
     assert it.take_found() == [Copied(TPS[1], 4, 40, 1)]
+
+
+@pytest.mark.parametrize(("known", "last"), [((4, 40), 40), (None, -1)])
+def test_where_the_copies_of_a_topic_begin_that_was_created_again_is_told(
+    known: tuple[int, int] | None, last: int
+) -> None:
+    it = shard()
+    it.progress_read({TPS[0]: Progress(5, UUID(int=1), known)})
+    it.assign(ONE, {})
+    it.take_found()
+    it.take_seeks(at(0))
+    assert not it.fetched(TPS[0], 5, UUID(int=2))
+    assert it.take_found() == [Copied(TPS[0], BEFORE_FIRST, last, 1)]
+    assert it.take_found() == []
+
+
+def test_a_source_without_topic_ids_that_goes_on_at_its_first_record_is_told_too() -> None:
+    it = shard()
+    it.progress_read({TPS[0]: Progress(5, None, (4, 40))})
+    it.assign(ONE, {})
+    it.take_found()
+    it.take_seeks(at(0))
+    it.positioned(TPS[0], 0)
+    assert it.take_found() == [Copied(TPS[0], BEFORE_FIRST, 40, 1)]
