@@ -30,12 +30,17 @@ def new_password() -> Password:
     return Password(secrets.token_urlsafe(_PASSWORD_BYTES))
 
 
-def read_password(root: Path) -> Password | None:
-    """The administrator's password in client.properties; None if there is none. Raises ConfigError."""
+def read_password(root: Path) -> tuple[Password, bool] | None:
+    """The administrator's password in client.properties, and whether the cluster has it; None if there is none.
+
+    A file without servers was written by a start that did not complete: the cluster may not have the password.
+    Raises ConfigError.
+    """
     path = root / PROPERTIES_FILE
     try:
-        options = parse_jaas(parse_properties(path.read_text()).get("sasl.jaas.config", "")).options
-        return Password(options["password"])
+        properties = parse_properties(path.read_text())
+        options = parse_jaas(properties.get("sasl.jaas.config", "")).options
+        return Password(options["password"]), properties.get("bootstrap.servers") != ""
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError, ConfigError, KeyError) as error:

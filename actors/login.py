@@ -28,7 +28,7 @@ class AdministratorLogin:
     root: Path
     password: Password
     is_new: bool
-    """Whether the password was made just now, so that the cluster cannot have it."""
+    """Whether the cluster may not have the password yet: no start with it has completed."""
     authority: Path | None
     """The file with the certificate that clients must trust; None: their system must trust that of the brokers."""
 
@@ -53,8 +53,8 @@ def prepare_login(files: ClusterFiles, given: GivenConfig) -> tuple[ClusterFiles
     if files.authority_host == own:
         make_authority(root, files.name)
     authority = None if given.has_own_keys else authority_path(root)
-    password = read_password(root)
-    login = AdministratorLogin(root, password or new_password(), password is None, authority)
+    password, is_known = read_password(root) or (new_password(), False)
+    login = AdministratorLogin(root, password, not is_known, authority)
     if login.is_new:
         login.write("")
     return replace(files, secure=True), login
