@@ -245,6 +245,8 @@ class FlowControl:
     def _refresh_groups(self, _: int) -> Iterable[Problem]:
         listed = self._clients.source.list_consumer_groups()
         self.groups = tuple(each.group_id for each in listed if each.group_id in self.flow.groups)
+        if self._checkpoints is not None:
+            self._checkpoints = {group: found for group, found in self._checkpoints.items() if group in self.groups}
         return ()
 
     def _translate(self, now_ms: int) -> Iterable[Problem]:
@@ -277,8 +279,8 @@ class FlowControl:
             window.add(now_ms - began_ms, 1, now_ms)
 
     def _commit(self, _: int) -> Iterable[Problem]:
-        """Commit translated offsets for the groups that are idle in the target."""
-        checkpoints = {group: found for group, found in (self._checkpoints or {}).items() if group in self.flow.groups}
+        """Commit translated offsets for the groups of the source that are idle in the target."""
+        checkpoints = {group: found for group, found in (self._checkpoints or {}).items() if group in self.groups}
         return commit_group_offsets(self._clients.target, checkpoints)[1]
 
     def _read_syncs(self) -> OffsetSyncStore:

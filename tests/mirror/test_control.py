@@ -36,7 +36,7 @@ from raylog.mirror.control import (
     FlowControl,
 )
 from raylog.mirror.control_clients import ControlClients
-from raylog.mirror.formats import Checkpoint, Heartbeat
+from raylog.mirror.formats import Checkpoint, Heartbeat, OffsetSync
 from raylog.mirror.offset_translation import OffsetSyncEmitter
 from raylog.security.acl import AclBinding, AclFilter, Operation, PatternType, Permission, ResourceType
 from tests.support.cluster_thread import cluster_thread
@@ -270,6 +270,36 @@ def test_a_copied_topic_s_consumers_fail_over_without_a_reset(sides: tuple[Side,
         again.run_due(NOW)
         assert len(west.records(flow.checkpoints_topic)) == before
         assert errors(again) == {}
+
+
+def test_a_group_that_was_deleted_in_both_clusters_does_not_come_back(sides: tuple[Side, Side]) -> None:
+    east, west = sides
+    east.create("left", 1)
+    flow = flow_of(sides, "left", groups="gone")
+
+    def groups() -> set[str]:
+        return {each.group_id for each in west.admin.list_consumer_groups()} & {"gone"}
+
+    with control(flow) as mirror:
+        mirror.run_due(NOW)
+        wait_until(lambda: "east.left" in {each.name for each in west.admin.list_topics()}, lambda: "no copy")
+        with (
+            Producer(bootstrap_servers=east.servers) as origin,
+            Producer(bootstrap_servers=west.servers) as copy,
+        ):
+            copy.send("east.left", b"record", partition=0)
+            key, value = OffsetSync(TopicPartition("left", 0), 0, 0).encode()
+            origin.send(flow.offset_syncs_topic, value, key, partition=0)
+        east.admin.alter_consumer_group_offsets("gone", {("left", 0): 1})
+        mirror.run_due(NOW + STEP)
+        assert groups() == {"gone"}
+        for each in sides:
+            each.admin.delete_consumer_groups("gone")
+        mirror.run_due(NOW + 2 * STEP)
+        assert groups() == set()
+    with control(flow) as again:  # which reads its checkpoint
+        again.run_due(NOW)
+        assert groups() == set()
 
 
 def test_heartbeats_are_written_even_by_a_flow_that_copies_nothing(sides: tuple[Side, Side]) -> None:
