@@ -146,11 +146,14 @@ class MirrorActor:
 
     async def stop(self) -> None:
         """Have the actors commit and end; those that do not in time are killed."""
-        async with self._scaling:
-            self._stopping = True
-            await asyncio.gather(*(self._end(number) for number in list(self._tasks)))
+        self._stopping = True
+        await asyncio.gather(*(self._end(number) for number in list(self._tasks)))
+        async with self._scaling:  # it goes on once these have ended
+            pass
 
     def _start(self, count: int) -> None:
+        if self._stopping:
+            return
         self._count = count
         for number in range(count):
             if number not in self._tasks:
@@ -178,7 +181,9 @@ class MirrorActor:
             await asyncio.sleep(pause_ms / 1000)
 
     async def _end(self, number: int) -> None:
-        task, actor = self._tasks.pop(number), self._actors.get(number)
+        task, actor = self._tasks.pop(number, None), self._actors.get(number)
+        if task is None:
+            return
         if actor is not None:
             with suppress(ray.exceptions.RayError):
                 await actor.stop.remote()

@@ -100,6 +100,8 @@ class FlowWorker:
                 await self._changed.wait()
                 self._changed.clear()
         finally:
+            self._stopping = True
+            self._applied.set()
             if self._control is not None:
                 self._control.stop()
                 await asyncio.to_thread(self._control.join, STOP_SECONDS)
@@ -126,7 +128,6 @@ class FlowWorker:
                             await self._changed.wait()
                     self._changed.clear()
             finally:
-                self._applied.set()
                 await self._end_all()
                 if self._syncs is not None and syncing is not None:
                     self._syncs.stop()
@@ -142,6 +143,8 @@ class FlowWorker:
     async def use_share(self, number: int, count: int) -> None:
         """Copy these shards from now on. Returns when the others have ended."""
         self._share = (number, count)
+        if self._stopping or not self._flow.enabled:
+            return
         self._applied.clear()
         self._changed.set()
         await self._applied.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from typing import Any
 
@@ -12,6 +13,8 @@ from raylog.client.admin.admin_client import AdminClient
 from raylog.client.admin.configs import ConfigResource, ConfigResourceType
 from raylog.client.partition_reader import PartitionReader
 from raylog.core.ids import TopicPartition
+from raylog.mirror.config import mirror_config
+from raylog.mirror.flow_worker import FlowWorker
 from raylog.mirror.formats import OffsetSync
 from raylog.mirror.offset_translation import OffsetSyncStore
 from raylog.protocol.records.batch import split_batches
@@ -19,6 +22,7 @@ from raylog.protocol.records.compression import Codec
 from raylog.security.acl import AclBinding, AclFilter, Operation, PatternType, Permission, ResourceType
 from tests.client.served import Target
 from tests.mirror.flows import create, ends, flow_between, running, seen
+from tests.support.hang import HANG_SECONDS
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 MODES = pytest.mark.parametrize("mode", ["disabled", "enabled"], ids=["at-least-once", "exactly-once"])
@@ -273,6 +277,25 @@ def test_a_topic_that_is_created_again_is_copied_from_its_beginning(east: Target
             for record in reader.read_records():
                 store.add(OffsetSync.decode(record.key, record.value))
     assert store.translate(TopicPartition(topic, 0), 0) == 5  # behind the former topic's last copy
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"A->B.enabled": "true", "A.admin.bootstrap.servers": "nowhere"}], ids=["heartbeats", "fails"]
+)
+def test_a_flow_that_runs_no_shards_gives_them_up_at_once(given: dict[str, str]) -> None:
+    entries = {"clusters": "A, B", "A.bootstrap.servers": "localhost:1", "B.bootstrap.servers": "localhost:1"}
+    flow = mirror_config({**entries, **given}).pairs[0]
+
+    async def run() -> None:
+        worker = FlowWorker(flow, has_control=False)
+        async with asyncio.timeout(HANG_SECONDS):
+            ended = asyncio.gather(worker.run(), return_exceptions=True)
+            await worker.use_share(0, 2)
+            worker.stop()
+            await ended
+            await worker.use_share(0, 1)
+
+    asyncio.run(run())
 
 
 def create_again(cluster: Target, topic: str) -> None:
