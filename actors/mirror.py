@@ -22,7 +22,7 @@ import ray
 from raylog.client.backoff import backoff_ms
 from raylog.config.metrics import MetricsAddress
 from raylog.config.metrics import metrics_address as parse_metrics_address
-from raylog.core.errors import ConfigError, KafkaError
+from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 from raylog.core.logs import log_to_stderr
 from raylog.mirror.config import FlowConfig, MirrorConfig, mirror_config
 from raylog.mirror.flow_checks import check_built
@@ -214,7 +214,7 @@ class Mirror:
         self.stop()
 
     def status(self) -> list[ActorStatus]:
-        """What each actor copies, how far it is, and what is wrong."""
+        """What each actor copies, how far it is, and what is wrong. Raises KafkaError if the mirror has ended."""
         return _get(self._actor.status.remote())  # type: ignore[no-any-return]
 
     def scale(self, actors: int) -> None:
@@ -340,10 +340,13 @@ def _check_connected() -> None:
 
 
 def _get(reference: Any) -> Any:
-    """Raises the KafkaError that the actor has raised."""
+    """Raises the KafkaError that the actor has raised, or BROKER_NOT_AVAILABLE if it has ended."""
     try:
         return ray.get(reference)
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, KafkaError):
             raise error.cause from None
         raise
+    except ray.exceptions.RayError as error:
+        rule = f"the mirror has ended or does not respond: {error}"
+        raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, rule) from error

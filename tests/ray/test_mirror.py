@@ -75,8 +75,17 @@ def test_each_record_is_copied_once_while_actors_are_killed_added_and_removed(cl
         wait_until(lambda: any(lag in each for each in shown()), shown)  # an actor that has just begun knows it soon
         with pytest.raises(raylog.ConfigError, match="actors=0"):
             mirror.scale(0)
+    wait_until(lambda: says_that_it_has_ended(mirror))
     for partition in range(PARTITIONS):
         assert seen(target, "A.orders", partition) == seen(target, "orders", partition)
+
+
+def says_that_it_has_ended(mirror: raylog.Mirror) -> bool:
+    try:
+        mirror.status()
+    except raylog.KafkaError as error:
+        return error.message.startswith("the mirror has ended")
+    return False  # Ray has not ended the actor yet
 
 
 def copied_offsets(admin: raylog.AdminClient) -> list[int]:
