@@ -119,10 +119,8 @@ class FlowWorker:
                 syncing = asyncio.create_task(self._syncs.run(source if flow.offset_syncs_in_source else target))
             try:
                 while not self._stopping:
-                    share = self._share
+                    await self._keep_to_share()
                     seconds = await self._refresh(source, target)
-                    if share == self._share:
-                        self._applied.set()
                     with suppress(TimeoutError):
                         async with asyncio.timeout(seconds):
                             await self._changed.wait()
@@ -279,6 +277,13 @@ class FlowWorker:
             worker.stop()
         await asyncio.gather(*(self._end(number) for number in list(self._running)))
         await asyncio.gather(*(task for _, task in passing.values()))
+
+    async def _keep_to_share(self) -> None:
+        """End the shards that others have. This needs no cluster to respond."""
+        share = number, count = self._share
+        await asyncio.gather(*(self._end(each) for each in list(self._running) if each % count != number))
+        if share == self._share:
+            self._applied.set()
 
     async def _end(self, number: int) -> None:
         running = self._running.pop(number)

@@ -12,6 +12,7 @@ from confluent_kafka import Producer
 from raylog.client.admin.admin_client import AdminClient
 from raylog.client.admin.configs import ConfigResource, ConfigResourceType
 from raylog.client.partition_reader import PartitionReader
+from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.mirror.config import mirror_config
 from raylog.mirror.flow_worker import FlowWorker
@@ -296,6 +297,23 @@ def test_a_flow_that_runs_no_shards_gives_them_up_at_once(given: dict[str, str])
             await worker.use_share(0, 1)
 
     asyncio.run(run())
+
+
+def test_shards_are_given_up_while_the_clusters_do_not_respond(
+    east: Target, west: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = f"wide-{east.new_topic()}"
+    for cluster, name in ((east, topic), (west, f"A.{topic}")):
+        create(cluster, name, 32)
+
+    async def refuse(*_: object) -> None:
+        raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "away")
+
+    with running(flow_between(east, west, topics=topic), has_control=False) as run:
+        run.wait(lambda status: {number % 2 for number in status.shards} == {0, 1})
+        monkeypatch.setattr(run.worker, "_plans", refuse)
+        asyncio.run_coroutine_threadsafe(run.worker.use_share(1, 2), run.loop).result(HANG_SECONDS)
+        assert {number % 2 for number in run.status().shards} == {1}
 
 
 def create_again(cluster: Target, topic: str) -> None:
