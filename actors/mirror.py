@@ -29,7 +29,7 @@ from raylog.mirror.flow_checks import check_built
 from raylog.mirror.flow_status import FlowStatus
 from raylog.mirror.flow_worker import FlowWorker
 from raylog.mirror.metrics import scrape
-from raylog.mirror.policies import Rename
+from raylog.mirror.renaming import Rename
 from raylog.mirror.shard import ShardSettings
 from raylog.transport.metrics_endpoint import MetricsEndpoint
 

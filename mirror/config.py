@@ -20,7 +20,8 @@ from raylog.core.errors import ConfigError
 from raylog.mirror import config_keys as keys
 from raylog.mirror.cluster_ends import ClusterEnd, cluster_end, has_client_prefix
 from raylog.mirror.loops import by_origin, ways_of_others
-from raylog.mirror.policies import IdentityPolicy, NameFilter, Rename, RenamingPolicy, ReplicationPolicy
+from raylog.mirror.policies import IdentityPolicy, NameFilter, RenamingPolicy, ReplicationPolicy
+from raylog.mirror.renaming import Rename
 
 CLUSTERS: Final = "clusters"
 CLUSTERS_MAX: Final = 50

@@ -70,6 +70,9 @@ class ControlThread:
             except KafkaError as error:
                 self._control, self._error = None, str(error)
                 log.warning("mirror control failed", extra={"flow": self._flow.name, "reason": str(error)})
+            except Exception as error:
+                self._control, self._error = None, repr(error)
+                log.exception("mirror control failed", extra={"flow": self._flow.name})
             self._stopping.wait(RETRY_SECONDS)
 
     def _run_tasks(self, control: FlowControl) -> None:

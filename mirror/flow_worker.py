@@ -261,6 +261,9 @@ class FlowWorker:
             except KafkaError as error:
                 running.error = error
                 log.warning("shard ended", extra={"flow": self._flow.name, "shard": number, "reason": str(error)})
+            except Exception as error:
+                running.error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, repr(error))
+                log.exception("shard failed", extra={"flow": self._flow.name, "shard": number})
             finally:
                 running.last, running.worker = worker.status(), None
                 if self._syncs is not None:

@@ -8,20 +8,18 @@ the records.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from raylog.core.config import shown
 from raylog.core.errors import ConfigError
+from raylog.mirror.renaming import Rename, renamed
 
 HEARTBEATS: Final = "heartbeats"
 HOPS_MAX: Final = 250
 """A topic's name has no more characters, thus no more parts that name a cluster."""
 TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-
-Rename = Callable[[str, str], str]
-"""The remote name of a topic, from the alias of its source cluster and its name there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +132,7 @@ class RenamingPolicy(ReplicationPolicy):
     def remote_topic(self, source: str, topic: str) -> str:
         if _ends_in_heartbeats(topic):
             return ReplicationPolicy.remote_topic(self, source, topic)
-        renamed = self.rename(source, topic)
-        if not isinstance(renamed, str):
-            raise ConfigError(f"replication.policy.class: names topic {shown(topic)} {renamed!r}: must be a text")
-        return _checked(topic, renamed)
+        return _checked(topic, renamed(self.rename, source, topic))
 
     def source_of(self, topic: str) -> str | None:
         return ReplicationPolicy.source_of(self, topic) if _ends_in_heartbeats(topic) else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from confluent_kafka import Producer
 
 from raylog.client.admin.admin_client import AdminClient
 from raylog.client.admin.configs import ConfigResource, ConfigResourceType
+from raylog.client.consumer.fetched import FetchedBatches
 from raylog.client.partition_reader import PartitionReader
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
@@ -18,6 +20,7 @@ from raylog.mirror.config import mirror_config
 from raylog.mirror.flow_worker import FlowWorker
 from raylog.mirror.formats import OffsetSync
 from raylog.mirror.offset_translation import OffsetSyncStore
+from raylog.mirror.shard_worker import ShardWorker
 from raylog.protocol.records.batch import split_batches
 from raylog.protocol.records.compression import Codec
 from raylog.security.acl import AclBinding, AclFilter, Operation, PatternType, Permission, ResourceType
@@ -314,6 +317,25 @@ def test_shards_are_given_up_while_the_clusters_do_not_respond(
         monkeypatch.setattr(run.worker, "_plans", refuse)
         asyncio.run_coroutine_threadsafe(run.worker.use_share(1, 2), run.loop).result(HANG_SECONDS)
         assert {number % 2 for number in run.status().shards} == {1}
+
+
+def test_a_shard_that_fails_unexpectedly_is_shown_and_opened_again(
+    east: Target, west: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = east.new_topic()
+    produce(east, topic, [b"record"])
+    poll, repaired = ShardWorker._poll, threading.Event()
+
+    async def fail(worker: ShardWorker, wait_seconds: float) -> FetchedBatches | None:
+        if not repaired.is_set():
+            raise ZeroDivisionError
+        return await poll(worker, wait_seconds)
+
+    monkeypatch.setattr(ShardWorker, "_poll", fail)
+    with running(flow_between(east, west, topics=topic)) as run:
+        run.wait(lambda status: any("ZeroDivisionError" in error for error in status.errors))
+        repaired.set()
+        run.wait_for_end(topic, {0: 1})
 
 
 def create_again(cluster: Target, topic: str) -> None:

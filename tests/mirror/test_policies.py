@@ -69,6 +69,11 @@ def test_a_function_may_give_any_valid_name() -> None:
         RenamingPolicy(rename=lambda source, topic: 5).remote_topic("east", "orders")  # type: ignore[arg-type,return-value]
 
 
+def test_a_function_that_raises_is_an_error_of_the_topic() -> None:
+    with pytest.raises(ConfigError, match=r"fails for topic 'orders': ValueError\(.invalid literal"):
+        RenamingPolicy(rename=lambda source, topic: f"{source}-{int(topic)}").remote_topic("east", "orders")
+
+
 def test_a_name_that_becomes_too_long_is_refused() -> None:
     with pytest.raises(ConfigError, match="254 characters"):
         DEFAULT.remote_topic("east", "x" * 249)
