@@ -31,6 +31,10 @@ class Authenticator(Protocol):
     def identity(self) -> Identity | None:
         """Who has authenticated; None before that."""
 
+    @property
+    def in_exchange(self) -> bool:
+        """Whether an exchange has begun and is not complete: the first one, or one by which the peer does so again."""
+
     def choose(self, mechanism: str, now: Now) -> None:
         """Begin an exchange by this mechanism. Raises KafkaError: UNSUPPORTED_SASL_MECHANISM, ILLEGAL_SASL_STATE."""
 
@@ -50,6 +54,7 @@ class NoSasl:
     mechanisms: tuple[str, ...] = ()
     certificate: bytes | None = None
     session_lifetime_ms = 0
+    in_exchange = False
 
     def __init__(self, principal: Principal | None = ANONYMOUS) -> None:
         """None: it is known after the TLS handshake, or once a principal builder has returned it."""

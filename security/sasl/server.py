@@ -59,6 +59,10 @@ class SaslAuthenticator:
     def principal(self) -> Principal | None:
         return self.identity.principal if self.identity is not None else None
 
+    @property
+    def in_exchange(self) -> bool:
+        return self._exchange is not None
+
     def choose(self, mechanism: str, now: Now) -> None:
         """Begin an exchange. Raises KafkaError: UNSUPPORTED_SASL_MECHANISM, ILLEGAL_SASL_STATE."""
         if self._exchange is not None:

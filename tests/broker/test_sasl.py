@@ -301,6 +301,20 @@ class TestReauthentication:
         assert serves(broker, connection)
         assert say(broker, connection, b"\0bob\0builder").error_code == ErrorCode.NONE
 
+    def test_its_messages_are_one_authentication(self, broker: DirectBroker) -> None:
+        alter(broker, upsertion("alice", "pencil"))
+        connection = connect(broker)
+        for _ in range(2):
+            client = scram("alice", "pencil")
+            handshake(broker, connection, client.mechanism)
+            first = say(broker, connection, client.first_message)
+            final = client.respond(bytes(first.auth_bytes))
+            assert final is not None
+            last = say(broker, connection, final)
+            assert [each.session_lifetime_ms for each in (first, last)] == [0, 60_000]
+            broker.pass_time(2_000)
+        assert connection.counts.authenticated == 2
+
     def test_not_as_somebody_else(self, broker: DirectBroker) -> None:
         connection = connect(broker)
         log_in(broker, connection, PlainClient("bob", Password("builder")))

@@ -59,13 +59,13 @@ def _continue(node: Server, exchange: Exchange, respond: Callable[[], bytes | Ch
         exchange.hold_back()
         node.check_credentials(connection, message.run, partial(_checked, node, exchange, message))
         return
-    raw = connection.sasl_tokens_expected
-    if connection.authenticated:
+    raw, is_complete = connection.sasl_tokens_expected, not connection.authenticator.in_exchange
+    if is_complete:
         connection.authentication_completed()
     if raw:
         exchange.answer(NO_ANSWER if message is None else EncodedAnswer(message))
     else:
-        lifetime_ms = connection.authenticator.session_lifetime_ms if connection.authenticated else 0
+        lifetime_ms = connection.authenticator.session_lifetime_ms if is_complete else 0
         exchange.answer(SaslAuthenticateResponse(auth_bytes=message or b"", session_lifetime_ms=lifetime_ms))
 
 
