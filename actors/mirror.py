@@ -2,7 +2,7 @@
 
 A mirror is an actor that keeps its MirrorMaker actors alive. These share the shards of each flow by their numbers. One
 that has died is started again and goes on with its shards; with exactly-once it fences what is left of the former one.
-Ray ends the actors with their mirror, and restarts the mirror, which starts them anew.
+Ray ends the actors with their mirror, and restarts the mirror, which starts as many as it began with.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ class Mirror:
         return _get(self._actor.status.remote())  # type: ignore[no-any-return]
 
     def scale(self, actors: int) -> None:
-        """Share the work among so many actors. Raises ConfigError."""
+        """Share the work among so many actors, until the mirror ends or Ray restarts it. Raises ConfigError."""
         _check_actors(actors)
         _get(self._actor.scale.remote(actors))
 
