@@ -12,6 +12,7 @@ from raylog.client.client_config import ClientConfig
 from raylog.config.client import BOOTSTRAP_SERVERS
 from raylog.config.properties import parse_properties
 from raylog.config.table import is_sensitive
+from raylog.core.config import INT_MAX, LONG_MAX
 from raylog.core.errors import ConfigError
 from raylog.core.ids import TopicPartition
 
@@ -81,7 +82,7 @@ def topic_and_partitions(text: str) -> tuple[str, tuple[int, ...] | None]:
     if not colon:
         return topic, None
     parts = numbers.split(",")
-    if not topic or not all(part.isdecimal() for part in parts):
+    if not topic or not all(part.isdecimal() and int(part) <= INT_MAX for part in parts):
         raise argparse.ArgumentTypeError(f"{text!r}: must be a topic, or topic:0,1,...")
     return topic, tuple(int(part) for part in parts)
 
@@ -110,7 +111,7 @@ def id_and(value: Callable[[str], Any]) -> Callable[[str], tuple[int, Any]]:
 
     def parse(text: str) -> tuple[int, Any]:
         broker_id, colon, rest = text.partition(":")
-        if not colon or not broker_id.isdecimal():
+        if not colon or not broker_id.isdecimal() or int(broker_id) > INT_MAX:
             raise argparse.ArgumentTypeError(f"{text!r}: must begin with the id of a broker and a colon")
         return int(broker_id), value(rest)
 
@@ -151,7 +152,7 @@ def read_properties(path: str | None) -> dict[str, str]:
 
 def broker_ids(text: str) -> list[int]:
     """For argparse: `0,1,2`."""
-    return [whole_number(0)(each) for each in names(text)]
+    return [whole_number(0, INT_MAX)(each) for each in names(text)]
 
 
 def names(text: str) -> list[str]:
@@ -159,16 +160,19 @@ def names(text: str) -> list[str]:
     return [each.strip() for each in text.split(",") if each.strip()]
 
 
-def whole_number(minimum: int) -> _WholeNumber:
-    """For argparse: a whole number that is at least `minimum`."""
-    return _WholeNumber(minimum)
+def whole_number(minimum: int, maximum: int = LONG_MAX) -> _WholeNumber:
+    """For argparse: a whole number of this range. `maximum` is what the field of a request can hold."""
+    return _WholeNumber(minimum, maximum)
 
 
 class _WholeNumber:
-    def __init__(self, minimum: int) -> None:
+    def __init__(self, minimum: int, maximum: int) -> None:
         self._minimum = minimum
+        self._maximum = maximum
 
     def __call__(self, text: str) -> int:
         if not text.isdecimal() or int(text) < self._minimum:
             raise argparse.ArgumentTypeError(f"{text!r}: must be a whole number of at least {self._minimum}")
+        if int(text) > self._maximum:
+            raise argparse.ArgumentTypeError(f"{text!r}: must be at most {self._maximum}")
         return int(text)

@@ -57,6 +57,7 @@ from raylog.cli.output import add_json, progress, show
 from raylog.client import reassignments
 from raylog.client.admin.admin_client import AdminClient
 from raylog.client.reassignment_plan import emptied, format_plan
+from raylog.core.config import INT_MAX
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 from raylog.metadata.node_roles import NodeRole, role_of
 
@@ -85,7 +86,12 @@ def add_to(subparsers: Subparsers) -> None:
     )
     which = restart.add_mutually_exclusive_group(required=True)
     which.add_argument(
-        "brokers", type=whole_number(0), nargs="*", default=[], metavar="ID", help="brokers to restart, in this order"
+        "brokers",
+        type=whole_number(0, INT_MAX),
+        nargs="*",
+        default=[],
+        metavar="ID",
+        help="brokers to restart, in this order",
     )
     which.add_argument("--all", action="store_true", help="restart all nodes")
     add_configuration(restart)
@@ -122,7 +128,7 @@ def add_to(subparsers: Subparsers) -> None:
 
 
 def _add_broker(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("broker", type=whole_number(0), metavar="ID")
+    parser.add_argument("broker", type=whole_number(0, INT_MAX), metavar="ID")
 
 
 def _list(options: argparse.Namespace) -> None:

@@ -24,7 +24,7 @@ from raylog.cli.arguments import (
 from raylog.cli.columns import columns
 from raylog.cli.output import add_json, show
 from raylog.client.admin.configs import ConfigEntry, ConfigResource, ConfigResourceType
-from raylog.core.config import ConfigSource
+from raylog.core.config import INT_MAX, ConfigSource
 from raylog.core.errors import ErrorCode, KafkaError
 
 NOT_SET_WHILE_RUNNING = (ConfigSource.STATIC_BROKER_CONFIG, ConfigSource.DEFAULT_CONFIG)
@@ -56,9 +56,11 @@ def _add_resource(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--topic", metavar="NAME")
     which.add_argument("--group", metavar="NAME", help="a group; it need not exist")
-    which.add_argument("--broker", type=whole_number(0), metavar="ID")
+    which.add_argument("--broker", type=whole_number(0, INT_MAX), metavar="ID")
     which.add_argument("--broker-defaults", action="store_true", help="the values that apply to all brokers")
-    which.add_argument("--broker-logger", type=whole_number(0), metavar="ID", help="the log levels of a broker")
+    which.add_argument(
+        "--broker-logger", type=whole_number(0, INT_MAX), metavar="ID", help="the log levels of a broker"
+    )
     which.add_argument("--client-metrics", metavar="NAME", help="a subscription to metrics of clients")
 
 

@@ -21,6 +21,7 @@ from raylog.client.consumer.fetched import ConsumerRecord
 from raylog.client.share.acquired import ShareRecord
 from raylog.config.client_network import CLIENT_ID as CLIENT_ID_KEY
 from raylog.config.consumer import CONSUMER_CONFIG
+from raylog.core.config import INT_MAX
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.protocol.records.batch import MalformedBatch
@@ -40,7 +41,7 @@ def add_to(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("consume", help="print the records of a topic")
     parser.add_argument("topic", metavar="TOPIC")
     add_bootstrap_server(parser)
-    parser.add_argument("--partition", type=whole_number(0), metavar="N", help="default: all partitions")
+    parser.add_argument("--partition", type=whole_number(0, INT_MAX), metavar="N", help="default: all partitions")
     parser.add_argument(
         "--offset",
         type=_offset,

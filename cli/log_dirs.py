@@ -33,6 +33,7 @@ from raylog.cli.output import add_json, show
 from raylog.client.admin.admin_client import AdminClient
 from raylog.client.admin.cluster import LogDirDescription, TopicPartitionReplica
 from raylog.client.errors import AdminError
+from raylog.core.config import INT_MAX
 from raylog.core.errors import KafkaError
 from raylog.core.ids import TopicPartition
 
@@ -51,7 +52,7 @@ def add_to(subparsers: Subparsers) -> None:
     describing.set_defaults(run=_print)
 
     moving = actions.add_parser("move", help="move replicas to another log directory of their broker")
-    moving.add_argument("--broker", type=whole_number(0), metavar="ID", required=True, help="the broker")
+    moving.add_argument("--broker", type=whole_number(0, INT_MAX), metavar="ID", required=True, help="the broker")
     moving.add_argument("--to", metavar="DIR", required=True, help="the log directory, as `describe` prints it")
     moving.add_argument(
         "topics",

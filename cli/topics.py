@@ -22,6 +22,7 @@ from raylog.client.admin.admin_client import AdminClient
 from raylog.client.admin.configs import ConfigEntry, ConfigResource, ConfigResourceType
 from raylog.client.admin.partitions import PartitionReassignment
 from raylog.client.admin.topics import BROKER_DEFAULT, NewTopic, PartitionDescription, TopicDescription
+from raylog.core.config import INT_MAX, SHORT_MAX
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition, id_text
 
@@ -55,8 +56,8 @@ def add_to(subparsers: Subparsers) -> None:
 
     create = actions.add_parser("create", help="create a topic")
     create.add_argument("topic", metavar="NAME")
-    create.add_argument("--partitions", type=whole_number(1), default=BROKER_DEFAULT, metavar="N")
-    create.add_argument("--replication-factor", type=whole_number(1), default=BROKER_DEFAULT, metavar="N")
+    create.add_argument("--partitions", type=whole_number(1, INT_MAX), default=BROKER_DEFAULT, metavar="N")
+    create.add_argument("--replication-factor", type=whole_number(1, SHORT_MAX), default=BROKER_DEFAULT, metavar="N")
     create.add_argument("--config", type=key_and_value, action="append", default=[], metavar="KEY=VALUE")
     create.add_argument("--if-not-exists", action="store_true", help="succeed without a change if the topic exists")
     create.set_defaults(run=_create)
@@ -76,7 +77,7 @@ def add_to(subparsers: Subparsers) -> None:
 
     alter = actions.add_parser("alter", help="add partitions to topics, and set or delete keys of their configuration")
     alter.add_argument("topics", metavar="NAME", nargs="+")
-    alter.add_argument("--partitions", type=whole_number(1), metavar="N", help="the new number of partitions")
+    alter.add_argument("--partitions", type=whole_number(1, INT_MAX), metavar="N", help="the new number of partitions")
     alter.add_argument("--config", type=key_and_value, action="append", default=[], metavar="KEY=VALUE")
     alter.add_argument("--delete-config", type=names, action="extend", default=[], metavar="KEY[,...]")
     alter.add_argument("--if-exists", action="store_true", help="ignore topics that do not exist")

@@ -18,6 +18,7 @@ from raylog.cli.arguments import Subparsers, add_bootstrap_server, open_client, 
 from raylog.cli.columns import columns
 from raylog.cli.output import add_json, show
 from raylog.client.admin.users import UserScramCredentialDeletion, UserScramCredentialUpsertion
+from raylog.core.config import INT_MAX
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 from raylog.core.password import Password
 from raylog.security.sasl.scram import ITERATIONS_MAX, ITERATIONS_MIN, ScramMechanism
@@ -37,7 +38,7 @@ def add_to(subparsers: Subparsers) -> None:
     _add_mechanism(setting, "both")
     setting.add_argument(
         "--iterations",
-        type=whole_number(ITERATIONS_MIN),
+        type=whole_number(ITERATIONS_MIN, INT_MAX),
         default=ITERATIONS_MIN,
         metavar="N",
         help=f"iterations of the hash function, at most {ITERATIONS_MAX} (default: %(default)s)",

@@ -29,6 +29,7 @@ Value = TypeVar("Value")
 Check = Callable[[Any], str | None]
 """Returns None for a good value, else the rule it breaks (`must be at least 1`)."""
 
+SHORT_MAX: Final = (1 << 15) - 1
 INT_MAX: Final = (1 << 31) - 1
 LONG_MAX: Final = (1 << 63) - 1
 LISTENER_PREFIX: Final = "listener.name."

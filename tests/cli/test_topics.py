@@ -66,6 +66,16 @@ def test_a_usage_error_has_exit_code_2(cli: Cli, topic: str) -> None:
         assert wrong.err.count("\n") == 1
 
 
+def test_a_number_that_no_request_can_hold_is_a_usage_error(cli: Cli, topic: str) -> None:
+    for option, number, most in (
+        ("--partitions", 99_999_999_999, 2**31 - 1),
+        ("--replication-factor", 2**15, 2**15 - 1),
+    ):
+        wrong = cli("topics", "create", topic, option, str(number))
+        assert (wrong.code, wrong.out) == (2, "")
+        assert f"argument {option}: '{number}': must be at most {most} " in wrong.err
+
+
 class TestAlter:
     def test_partitions_and_configuration(self, cli: Cli, topic: str) -> None:
         cli("topics", "create", topic, "--partitions", "1", "--config", "flush.ms=9")
