@@ -17,7 +17,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from raylog.core.errors import ErrorCode
-from raylog.core.ids import NO_BROKER_ID
+from raylog.core.ids import NO_BROKER_ID, NO_LEADER_EPOCH
 from raylog.protocol.fetch import FetchPartition, FetchPartitionResponse, FetchRequest
 
 NO_SESSION_ID = 0
@@ -79,6 +79,7 @@ class FetchContext:
                 bool(result.records)
                 or result.error_code != ErrorCode.NONE
                 or result.preferred_read_replica != NO_BROKER_ID
+                or result.diverging_epoch.epoch != NO_LEADER_EPOCH
                 or result.high_watermark != last_sent.high_watermark
                 or result.log_start_offset != last_sent.log_start_offset
             )

@@ -112,3 +112,29 @@ def test_a_leader_with_an_empty_log_is_followed() -> None:
     assert leader(second) == (1, (0, 1))
     assert fetch(second) == [b"c"]
     assert first.broker.partitions[TP].log.log_end_offset == 1
+
+
+def test_logs_that_diverged_in_several_epochs_become_equal() -> None:
+    """The follower truncates in several rounds, as the leader knows none of its last epochs."""
+    cluster = DirectCluster(2)
+    cluster.create_topic("t", on=[[0, 1]], configs={KEY: "true"})
+    cluster.create_topic("u", on=[[0, 1]])
+    cluster.pass_time(2000)
+    first, second = cluster.brokers
+    running, stopped = first, second
+    stopped.stop(clean=False)
+    cluster.pass_time(500)
+    for batches in (3, 1, 1, 1):  # each broker leads twice, without the records of the other
+        for _ in range(batches):
+            assert running.produce([b"x"], acks=1).error_code == ErrorCode.NONE
+        running.stop(clean=False)
+        cluster.pass_time(500)
+        stopped.start()
+        cluster.pass_time(1000)
+        running, stopped = stopped, running
+    assert running.produce([b"x"], acks=1).error_code == ErrorCode.NONE
+    stopped.start()
+    cluster.pass_time(3000)
+    logs = [member.broker.partitions[TP].log for member in cluster.brokers]
+    assert logs[0].leader_epochs.entries == logs[1].leader_epochs.entries
+    assert leader(running) == (running.broker_id, (0, 1))

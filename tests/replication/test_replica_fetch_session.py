@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raylog.core.errors import ErrorCode
-from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
+from raylog.protocol.fetch import (
+    EpochEndOffset,
+    FetchPartition,
+    FetchPartitionResponse,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+)
 from raylog.replication.fetch_sessions import FetchContext, FetchSessions, PartitionKey
 from raylog.replication.replica_fetch_session import ReplicaFetchSession, SessionRequest
 
@@ -109,6 +117,22 @@ def ask(sessions: FetchSessions, request: SessionRequest) -> FetchContext | Erro
         forgotten_topics=[ForgottenTopic(topic_id=TOPIC_ID, partitions=[each.partition for each in request.forgotten])],
     )
     return sessions.context(fetch, version=VERSION, now_ms=0)
+
+
+def test_each_diverging_epoch_is_sent() -> None:
+    """A truncation may take several rounds (KIP-595), in which neither the high watermark nor the log start changes."""
+    sessions = FetchSessions(slots_max=10, first_session_id=1)
+    replica = ReplicaFetchSession()
+    for offset, epoch in ((40, 4), (20, 2)):
+        want(replica, 0, offset)
+        context = ask(sessions, replica.request())
+        assert isinstance(context, FetchContext)
+        diverging = EpochEndOffset(epoch=epoch, end_offset=offset - 10)
+        result = FetchPartitionResponse(
+            partition_index=0, high_watermark=8, log_start_offset=0, records=(), diverging_epoch=diverging
+        )
+        assert context.changed([(key(0), result)]) == [(key(0), result)]
+        assert replica.answered(FetchResponse(session_id=context.session_id))
 
 
 STEPS = st.one_of(
