@@ -244,7 +244,9 @@ class Broker(Node):
             now=now,
         )
         active = ActiveController(self, voters)
-        self.follower = MetadataFollower(self, active, on_record=self._metadata_changed)
+        self.follower = MetadataFollower(
+            self, active, on_record=self._metadata_changed, on_replayed=self._follow_leaders
+        )
         self.lifecycle = BrokerLifecycle(
             self,
             self.follower,
@@ -585,7 +587,6 @@ class Broker(Node):
     def _metadata_changed(self, record: MetadataRecord, now: Now) -> None:
         if self._following:
             self.table.metadata_changed(record, now)
-            self._follow_leaders(now)
         match record:
             case BrokerUnfenced(broker_epoch=self.lifecycle.broker_epoch):
                 self._accepting = True
@@ -755,8 +756,7 @@ class Broker(Node):
     def _follow_leaders(self, now: Now) -> None:
         """Fetch partitions whose leader has changed from the new leader."""
         changed, self._leader_changed = self._leader_changed, {}
-        for tp in changed:
-            self.fetchers.leader_changed(tp, now)
+        self.fetchers.leaders_changed(changed, now)
 
     def peer_endpoint(self, peer: str) -> Endpoint | None:
         if not peer.startswith(PEER_PREFIX):

@@ -31,10 +31,18 @@ ANSWER_MS_MAX = 5000
 
 
 class MetadataFollower:
-    """Fetches whenever its link is ready. `on_record` is called for every record after it was replayed."""
+    """Fetches whenever its link is ready.
+
+    `on_record` is called for every record after it was replayed, `on_replayed` after all records of a response.
+    """
 
     def __init__(
-        self, node: Node, active: ActiveController, *, on_record: Callable[[MetadataRecord, Now], None]
+        self,
+        node: Node,
+        active: ActiveController,
+        *,
+        on_record: Callable[[MetadataRecord, Now], None],
+        on_replayed: Callable[[Now], None],
     ) -> None:
         self.image = MetadataImage()
         self.next_offset = Offset(0)
@@ -43,6 +51,7 @@ class MetadataFollower:
         self._snapshot = SnapshotDecoder()
         """The received part of the snapshot that is being fetched."""
         self._on_record = on_record
+        self._on_replayed = on_replayed
         self._waiting: list[tuple[int, Callable[[Now], None]]] = []
         self._link = active.new_link(on_ready=self._fetch, on_gone=lambda _: active.try_next_voter())
 
@@ -119,6 +128,7 @@ class MetadataFollower:
         self._replayed(now)
 
     def _replayed(self, now: Now) -> None:
+        self._on_replayed(now)
         if self.image.voters is not None:
             self._active.replace_voters(self.image.voters.ids)
         self._notify_reached(now)

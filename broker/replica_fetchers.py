@@ -82,20 +82,28 @@ class ReplicaFetchers:
                 due_ms = fetcher.retry_ms
         return due_ms
 
-    def leader_changed(self, tp: TopicPartition, now: Now) -> None:
-        """To be called for each partition that is opened, closed, or has a new leader or leader epoch."""
-        followed = self._followed.pop(tp, None)
-        if followed is not None:
-            followed.forget(tp)
-        partition = self._partitions.get(tp)
-        if partition is None:
-            return
-        for replica in partition.assigned:  # connect to brokers that may lead later
-            if replica != self._broker_id and replica not in self._fetchers:
-                self._fetchers[replica] = _LeaderFetcher(partial(self._new_link, replica), self._new_request)
-        if not partition.is_leader and partition.leader != NO_BROKER_ID:
-            fetcher = self._followed[tp] = self._fetchers[partition.leader]
-            fetcher.follow(_Copy(partition, self._hooks, now), now)
+    def leaders_changed(self, changed: Iterable[TopicPartition], now: Now) -> None:
+        """To be called for partitions that are opened, closed, or have a new leader or leader epoch.
+
+        All of them at once: the first request to a new leader then fetches all that it leads now.
+        """
+        gaining: dict[_LeaderFetcher, None] = {}
+        for tp in changed:
+            followed = self._followed.pop(tp, None)
+            if followed is not None:
+                followed.forget(tp)
+            partition = self._partitions.get(tp)
+            if partition is None:
+                continue
+            for replica in partition.assigned:  # connect to brokers that may lead later
+                if replica != self._broker_id and replica not in self._fetchers:
+                    self._fetchers[replica] = _LeaderFetcher(partial(self._new_link, replica), self._new_request)
+            if not partition.is_leader and partition.leader != NO_BROKER_ID:
+                fetcher = self._followed[tp] = self._fetchers[partition.leader]
+                fetcher.follow(_Copy(partition, self._hooks, now))
+                gaining[fetcher] = None
+        for fetcher in gaining:
+            fetcher.send_requests(now)
 
     def tick(self, now: Now) -> None:
         """Retry partitions that were refused."""
@@ -239,9 +247,9 @@ class _LeaderFetcher:
         self._busy = _Lane(new_link, self.send_requests)
         self._quiet = _Lane(new_link, self.send_requests)
 
-    def follow(self, copy: _Copy, now: Now) -> None:
+    def follow(self, copy: _Copy) -> None:
+        """Fetch it with the next call of `send_requests`."""
         self._copies[copy.tp] = self._waiting[copy.key] = copy
-        self.send_requests(now)
 
     def forget(self, tp: TopicPartition) -> None:
         key = self._copies.pop(tp).key
@@ -251,6 +259,9 @@ class _LeaderFetcher:
 
     def send_requests(self, now: Now) -> None:
         busy, quiet = self._busy, self._quiet
+        if not busy.free and not quiet.free:
+            self.retry_ms = None  # a lane that becomes free calls this again
+            return
         if busy.free and quiet.free:
             active = [*self._due(now), *quiet.copies.values()]
             self._ask(busy, [copy for copy in active if not _is_quiet(copy, now)], now)

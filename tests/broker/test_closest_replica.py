@@ -122,7 +122,7 @@ class TestTheLeader:
         produce(leader, b"b")
         partition = one.broker.partitions[TP]
         partition.delete_records_before(partition.high_watermark)
-        one.broker.fetchers.leader_changed(TP, cluster.now())  # as retention has it told
+        one.broker.fetchers.leaders_changed([TP], cluster.now())  # as retention has it told
         cluster.pass_time(1000)
         assert values(fetch(leader, 0, rack="there")) == [b"a", b"b"]
 

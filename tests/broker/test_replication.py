@@ -501,6 +501,18 @@ class TestFetchSessions:
         cluster.pass_time(1000)
         assert follower.broker.partitions[TopicPartition("u", 0)].log.log_end_offset == 1
 
+    def test_the_first_request_to_a_new_leader_names_all_partitions(self) -> None:
+        """One long poll for each partition would delay the others, and each would iterate over all that wait."""
+        cluster = DirectCluster(3, {"replica.fetch.wait.max.ms": "500"})
+        cluster.create_topic("t", on=[[0, 1, 2]] * 20)
+        cluster.pass_time(3000)
+        old, new, _ = cluster.brokers
+        asked = listen_in(new.broker, registry.FETCH)
+        old.stop(clean=False)
+        cluster.pass_time(100)
+        assert {partition.leader for partition in cluster.active.image.topics["t"].partitions} == {new.broker_id}
+        assert sorted(self.named(asked[0])) == list(range(20))
+
     def test_followers_get_sessions_before_consumers(self) -> None:
         cluster = DirectCluster(2, {"max.incremental.fetch.session.cache.slots": "2"})
         cluster.create_topic("t", on=[[0, 1]] * 3)

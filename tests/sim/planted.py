@@ -49,15 +49,16 @@ def _truncates_by_high_watermark() -> list[Replacement]:
 
 
 def _truncates_at_each_election() -> list[Replacement]:
-    right = replica_fetchers.ReplicaFetchers.leader_changed
+    right = replica_fetchers.ReplicaFetchers.leaders_changed
 
-    def leader_changed(self: Any, tp: Any, now: Any) -> None:
-        partition = self._partitions.get(tp)
-        if partition is not None and not partition.is_leader:
-            self._hooks.truncate(tp, partition.high_watermark)
-        right(self, tp, now)
+    def leaders_changed(self: Any, changed: Any, now: Any) -> None:
+        for tp in changed:
+            partition = self._partitions.get(tp)
+            if partition is not None and not partition.is_leader:
+                self._hooks.truncate(tp, partition.high_watermark)
+        right(self, changed, now)
 
-    return [(replica_fetchers.ReplicaFetchers, "leader_changed", leader_changed)]
+    return [(replica_fetchers.ReplicaFetchers, "leaders_changed", leaders_changed)]
 
 
 def _takes_stale_answers() -> list[Replacement]:
