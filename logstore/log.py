@@ -461,6 +461,10 @@ class Log:
         """
         return self._producers.last_stable_offset(high_watermark, log_start_offset=self.log_start_offset)
 
+    def committed(self, high_watermark: Offset) -> None:
+        """The high watermark has moved, and must not decrease: forget the transactions whose end is committed."""
+        self._producers.state.committed(high_watermark)
+
     def aborted_transactions(self, start: Offset, upto: Offset) -> list[AbortedTransaction]:
         """Aborted transactions with records in [start, upto), which read_committed must skip; by their end offsets."""
         return self._producers.aborted_transactions(start, upto)

@@ -117,14 +117,18 @@ class ProducerState:
 
         `high_watermark` must not decrease from call to call.
         """
-        ended = self._ended
-        if not ended and not self._open:
+        if not self._ended and not self._open:
             return None
-        while ended and ended[0][1] < high_watermark:
-            ended.popleft()
-        firsts = [first for first, _ in ended]
+        self.committed(high_watermark)
+        firsts = [first for first, _ in self._ended]
         firsts.extend(islice(self._open.values(), 1))
         return min(firsts, default=None)
+
+    def committed(self, high_watermark: int) -> None:
+        """Forget the transactions whose end is committed. `high_watermark` must not decrease from call to call."""
+        ended = self._ended
+        while ended and ended[0][1] < high_watermark:
+            ended.popleft()
 
     def check(self, header: BatchHeader) -> BatchMetadata | None:
         """None if the batch can be appended, or the earlier append if it is a duplicate.

@@ -162,6 +162,7 @@ class Partition:
         if committed <= self._high_watermark:
             return False
         self._high_watermark = Offset(committed)
+        self.log.committed(self._high_watermark)
         return True
 
     def _leading(self) -> InSyncReplicas:
@@ -192,7 +193,10 @@ class Partition:
         self._high_watermark = max(before, min(Offset(high_watermark), log.log_end_offset))
         if log_start_offset > log.log_start_offset:
             log.delete_records_before(min(Offset(log_start_offset), self._high_watermark))
-        return self._high_watermark > before
+        if self._high_watermark == before:
+            return False
+        log.committed(self._high_watermark)
+        return True
 
     def truncated(self) -> None:
         """The log was truncated."""
@@ -227,9 +231,12 @@ class Partition:
         self, record_set: memoryview | CheckedRecordSet, *, now_ms: int, from_client: bool = True
     ) -> LogAppendInfo:
         """Append batches of a client, or of the broker if `from_client=False`. Raises KafkaError as `Log` does."""
-        return self.log.append_as_leader(
+        appended = self.log.append_as_leader(
             record_set, leader_epoch=self.leader_epoch, now_ms=now_ms, from_client=from_client
         )
+        if not from_client:  # a marker, which a leader without followers commits at once
+            self.log.committed(self.high_watermark)
+        return appended
 
     def publish(self) -> PageSnapshot:
         """A snapshot for readers that map the files. No record below the high watermark is later truncated in place.

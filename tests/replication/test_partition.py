@@ -1,4 +1,4 @@
-"""The shared page and the files of a partition show nothing above the high watermark."""
+"""The shared page and the files of a partition show nothing above the high watermark; what it passes is forgotten."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from raylog.logstore.settings import LogSettings
 from raylog.logstore.shared_page import PageSnapshot
 from raylog.metadata.image import PartitionImage
 from raylog.replication.partition import Partition
-from tests.logstore.batches import PATH, TP, append, batch, new_disk, open_log
+from tests.logstore.batches import NOW, PATH, TP, append, batch, marker, new_disk, open_log
 
 SIZE = len(batch(bytes(100)))
 
@@ -75,3 +75,41 @@ def test_a_follower_with_an_epoch_unknown_to_the_leader_gets_the_diverging_epoch
     leader = Partition(TP, UUID(int=1), log, shown, BrokerId(0), now_ms=0)
     assert leader.diverging_epoch(LeaderEpoch(5), Offset(4)) == (3, 3)
     assert leader.diverging_epoch(LeaderEpoch(3), Offset(3)) is None
+
+
+def transaction(number: int) -> tuple[bytearray, bytearray]:
+    """A record, and the marker that commits it."""
+    return batch(b"x", producer=(7, 0, number), transactional=True), marker(7, committed=True)
+
+
+def uncommitted_ends(partition: Partition) -> int:
+    return len(partition.log.producers._ended)
+
+
+def test_a_follower_forgets_transactions_whose_end_is_committed() -> None:
+    """Without being asked for the last stable offset: consumers fetch from the leader."""
+    source, log = open_log(new_disk()), open_log(new_disk())
+    shown = PartitionImage(0, (BrokerId(0), BrokerId(1)), (BrokerId(0), BrokerId(1)), BrokerId(1), LeaderEpoch(7))
+    follower = Partition(TP, UUID(int=1), log, shown, BrokerId(0), now_ms=0)
+    for number in range(10):
+        for record_set in transaction(number):
+            append(source, record_set, from_client=False)
+        records = source.read(log.log_end_offset, max_bytes=1 << 20, upto=source.log_end_offset).records
+        follower.append_as_follower(records, high_watermark=log.log_end_offset, log_start_offset=0, now_ms=NOW)
+        assert uncommitted_ends(follower) == 1
+    follower.append_as_follower(b"", high_watermark=20, log_start_offset=0, now_ms=NOW)
+    assert (uncommitted_ends(follower), follower.last_stable_offset) == (0, 20)
+
+
+@pytest.mark.parametrize("isr", [(BrokerId(0),), (BrokerId(0), BrokerId(1))])
+def test_a_leader_forgets_transactions_whose_end_is_committed(isr: tuple[BrokerId, ...]) -> None:
+    shown = PartitionImage(0, (BrokerId(0), BrokerId(1)), isr, BrokerId(0), LeaderEpoch(7))
+    leader = Partition(TP, UUID(int=1), open_log(new_disk()), shown, BrokerId(0), now_ms=0)
+    for number in range(10):
+        for record_set in transaction(number):
+            leader.append_as_leader(memoryview(record_set), now_ms=NOW, from_client=False)
+        if len(isr) > 1:
+            assert uncommitted_ends(leader) == 1
+            end_offset = leader.log.log_end_offset
+            leader.follower_fetched(BrokerId(1), end_offset, log_start_offset=0, broker_epoch=1, now_ms=0)
+        assert uncommitted_ends(leader) == 0
