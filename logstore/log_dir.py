@@ -327,9 +327,9 @@ class LogDir:
                 events.warning("deletion failed", extra={"path": self.path, "reason": str(failure)})
 
     def truncate_log(self, topic_partition: TopicPartition, offset: Offset) -> None:
-        """Write the checkpoints, then `Log.truncate_to`: after a crash, recovery must check the log from `offset` on.
+        """`Log.truncate_to`, after the checkpoints: after a crash, recovery must check the log from `offset` on.
 
-        If the checkpoints cannot be written, the log is not truncated.
+        A checkpoint is written only if it may hold a larger offset. If that fails, the log is not truncated.
         """
         self._write_checkpoints_before_cut(topic_partition, offset)
         self.logs[topic_partition].truncate_to(offset)
@@ -342,7 +342,12 @@ class LogDir:
 
     def write_checkpoints(self) -> None:
         """Write all checkpoints, without the logs that no longer exist."""
-        self._write_checkpoints(self._recovery_points(), self._cleaned())
+        self.write_recovery_points()
+        cleaned = self._cleaned()
+        if not self._checkpoints[CLEANER_OFFSET_FILE].contains(cleaned):
+            self._write_checkpoint(CLEANER_OFFSET_FILE, cleaned)
+        self.write_log_start_offsets()
+        self.write_high_watermarks({tp: offset for tp, offset in self.high_watermarks.items() if tp in self.logs})
 
     def write_recovery_points(self) -> None:
         """Write the recovery points of all online logs (log.flush.offset.checkpoint.interval.ms)."""
@@ -682,20 +687,12 @@ class LogDir:
     def _write_checkpoints_before_cut(self, topic_partition: TopicPartition, offset: Offset) -> None:
         """The recovery point on disk moves down to `offset` before the truncation, the one in memory does not. So does
         the offset up to which the log is compacted."""
-        recovery_points, cleaned = self._recovery_points(), self._cleaned()
-        for offsets in (recovery_points, cleaned):
-            if topic_partition in offsets:
-                offsets[topic_partition] = min(offsets[topic_partition], offset)
-        self._write_checkpoints(recovery_points, cleaned)
-
-    def _write_checkpoints(
-        self, recovery_points: dict[TopicPartition, Offset], cleaned: dict[TopicPartition, Offset]
-    ) -> None:
-        self._write_checkpoint(RECOVERY_POINT_FILE, recovery_points)
-        if not self._checkpoints[CLEANER_OFFSET_FILE].contains(cleaned):
-            self._write_checkpoint(CLEANER_OFFSET_FILE, cleaned)
-        self.write_log_start_offsets()
-        self.write_high_watermarks({tp: offset for tp, offset in self.high_watermarks.items() if tp in self.logs})
+        for name, current in ((RECOVERY_POINT_FILE, self._recovery_points), (CLEANER_OFFSET_FILE, self._cleaned)):
+            if not self._checkpoints[name].is_at_most(topic_partition, offset):
+                offsets = current()
+                if topic_partition in offsets:
+                    offsets[topic_partition] = min(offsets[topic_partition], offset)
+                self._write_checkpoint(name, offsets)
 
     def _check_online(self) -> None:
         """Nothing is written to a directory that is offline: it may be another one by now."""

@@ -24,7 +24,9 @@ class OffsetCheckpoint:
         self._disk = disk
         self._directory = directory
         self._written: Mapping[TopicPartition, Offset] | None = None
-        """The content of the file; None before this process has written it."""
+        """The content of the file; None before this process has written it, or if a write has failed."""
+        self._former: Mapping[TopicPartition, Offset] | None = {}
+        """What a power failure may restore, until the name of the current file is durable."""
         self._deleted: set[TopicPartition] = set()
         """Deleted partitions that the file may contain after a power failure."""
         self._unsynced: frozenset[TopicPartition] = frozenset()
@@ -42,15 +44,21 @@ class OffsetCheckpoint:
         """Whether the file contains exactly these offsets, and did not contain deleted partitions before."""
         return offsets == self._written and not self._deleted
 
+    def is_at_most(self, topic_partition: TopicPartition, offset: Offset) -> bool:
+        """Whether the offset of the partition, 0 if it has none, is at most `offset` in every version of the file that
+        a start may find if nothing else is planned or written."""
+        versions = [self._written, self._former, {} if self._plan is None else self._plan.offsets]
+        return all(version is not None and version.get(topic_partition, 0) <= offset for version in versions)
+
     def was_read(self, offsets: Mapping[TopicPartition, Offset]) -> None:
         """The file contains these offsets, as a start has found."""
         self._written = dict(offsets)
 
     def write(self, offsets: Mapping[TopicPartition, Offset]) -> None:
         """Write the file durably. A running plan has no effect then."""
-        self._plan = None
+        self._plan = self._written = None
         write_file_atomically(self._disk, self.path, encode_offsets(offsets))
-        self._written = dict(offsets)
+        self._written, self._former = dict(offsets), {}
         self._deleted.clear()
         self._unsynced = frozenset()
 
@@ -81,6 +89,7 @@ class OffsetCheckpoint:
         self._plan = None
         if failure is not None:
             raise failure
+        self._former, self._written = self._written, None
         self._disk.rename(self.path + PLANNED_SUFFIX, self.path)
         self._written = plan.offsets
         self._deleted -= plan.unsynced

@@ -14,7 +14,7 @@ import pytest
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId, Offset, TopicPartition
 from raylog.logstore.checkpoint import decode_offsets, encode_offsets, encode_uuid, write_file_atomically
-from raylog.logstore.log_dir import LogDir
+from raylog.logstore.log_dir import CHECKPOINT_FILES, LogDir
 from raylog.logstore.settings import LogSettings
 from tests.logstore.batches import NOW, append, batch, contents, numbered
 from tests.support.sim_disk import Killed, SimDisk
@@ -510,6 +510,40 @@ def test_truncation_lowers_the_checkpoint_at_once() -> None:
     log.flush()
     log_dir.write_checkpoints()
     log_dir.truncate_log(A0, Offset(2))
+    assert decode_offsets(disk.read_file(f"{ROOT}/recovery-point-offset-checkpoint")) == {A0: 2}
+
+
+def test_truncation_writes_no_checkpoint_that_is_low_enough() -> None:
+    disk = new_disk()
+    log_dir = open_dir(disk)
+    log = log_dir.create_log(A0, TOPIC_ID, NOW)
+    for _ in range(4):
+        append(log, batch(b"x"))
+    log.flush()
+    log_dir.write_checkpoints()
+    for _ in range(4):
+        append(log, batch(b"x"))
+    paths = [path for name in CHECKPOINT_FILES if disk.exists(path := f"{ROOT}/{name}")]
+    written = [disk.status(path).identity for path in paths]
+    for offset in (7, 6, 4):
+        log_dir.truncate_log(A0, Offset(offset))
+        assert log.log_end_offset == offset
+    assert [disk.status(path).identity for path in paths] == written
+
+
+def test_truncation_lowers_a_checkpoint_that_is_being_written() -> None:
+    disk = new_disk()
+    log_dir = open_dir(disk)
+    log = log_dir.create_log(A0, TOPIC_ID, NOW)
+    log_dir.write_checkpoints()
+    for _ in range(4):
+        append(log, batch(b"x"))
+    log.flush()
+    plan = log_dir.plan_recovery_points()
+    assert plan is not None
+    plan.run()
+    log_dir.truncate_log(A0, Offset(2))
+    assert log_dir.checkpoint_ended(plan, None)
     assert decode_offsets(disk.read_file(f"{ROOT}/recovery-point-offset-checkpoint")) == {A0: 2}
 
 

@@ -117,6 +117,26 @@ def test_a_deleted_partition_may_be_in_the_file_until_the_new_one_is_durable(che
     assert not checkpoint.may_name_deleted(B1)
 
 
+def test_an_offset_that_a_start_may_find_counts(disk: SimDisk, checkpoint: OffsetCheckpoint) -> None:
+    assert not checkpoint.is_at_most(A0, Offset(9)), "of an earlier process"
+    checkpoint.write(NEW)
+    assert [checkpoint.is_at_most(A0, Offset(offset)) for offset in (2, 3, 5)] == [False, True, True]
+    assert checkpoint.is_at_most(TopicPartition("c", 0), Offset(0))
+    plan = planned(checkpoint, OLD)
+    assert not checkpoint.is_at_most(A0, Offset(4)), "the plan may end at any time"
+    plan.run()
+    plan.ended(None)
+    carry_out(checkpoint, NEW)
+    assert not checkpoint.is_at_most(A0, Offset(4)), "a power cut could bring the old file back"
+    checkpoint.write(NEW)
+    assert checkpoint.is_at_most(A0, Offset(4))
+    disk.fail_next("fsync_dir", errno.EIO)
+    with pytest.raises(OSError, match="error"):
+        checkpoint.write(OLD)
+    assert said(disk) == OLD
+    assert not checkpoint.is_at_most(A0, Offset(4)), "it was written, though not durably"
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_after_a_power_failure_the_file_has_one_of_the_last_states(seed: int) -> None:
     rng = random.Random(seed)
