@@ -752,6 +752,7 @@ class Broker(Node):
         if tp in self.partitions:
             self.partition_committed(tp)
         self.delayed.grown(tp, 0)
+        self.delayed.grown(Readable(tp), 0)
 
     def _follow_leaders(self, now: Now) -> None:
         """Fetch partitions whose leader has changed from the new leader."""

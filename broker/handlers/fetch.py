@@ -91,9 +91,7 @@ def _read(
     elif reading.must_answer(results) or reading.max_wait_ms <= 0:
         return reading.response(results)
     else:
-        # The data read_committed waits for may already be in the log: any change may complete the wait.
-        missing_bytes = 0 if reading.committed else reading.min_bytes - reading.record_bytes
-        exchange.wait_for(DelayedFetch(reading, missing_bytes=missing_bytes), reading.keys())
+        exchange.wait_for(DelayedFetch(reading), reading.keys())
     return None
 
 
@@ -106,19 +104,20 @@ class Readable(NamedTuple):
 class DelayedFetch:
     """A Fetch that waits for bytes. It counts new bytes, and reads only when they may be enough."""
 
-    def __init__(self, reading: _Reading, *, missing_bytes: int) -> None:
+    def __init__(self, reading: _Reading) -> None:
         self._reading = reading
-        self._missing_bytes = missing_bytes
+        self._missing_bytes = reading.missing_bytes
         self.deadline_ms = reading.deadline_ms
 
     def try_complete(self, grown_bytes: int) -> bool:
-        """`grown_bytes` 0 is another change: the partition is gone, or the broker itself appended to it."""
+        """`grown_bytes` 0 is another change, such as a new log start offset."""
         self._missing_bytes -= grown_bytes
         if grown_bytes and self._missing_bytes > 0:
             return False
         self._reading.resolve()
         results = self._reading.read()
         if not self._reading.must_answer(results):
+            self._missing_bytes = self._reading.missing_bytes
             return False
         self._reading.reply(results)
         return True
@@ -182,9 +181,14 @@ class _Reading:
         """The keys under which the Fetch waits."""
         found = [one.tp for one in self._wanted if one.refusal is None]
         if not self.is_follower:
-            return [*found, *map(Readable, found)]
+            return list(map(Readable, found))
         hears_of_commits = any(one.wanted.high_watermark != UNKNOWN_HIGH_WATERMARK for one in self._wanted)
         return [*found, *(map(Readable, found) if hears_of_commits else ())]
+
+    @property
+    def missing_bytes(self) -> int:
+        """How many bytes the last `read` lacked; 0 if the data waited for may be in the log: any change may do then."""
+        return 0 if self.committed else self.min_bytes - self.record_bytes
 
     def note_follower(self) -> None:
         """Record the follower's fetch offset if the logs agree up to it; this may complete waiting requests."""

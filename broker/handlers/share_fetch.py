@@ -129,6 +129,8 @@ class _ShareFetch:
         limits = None if broker.quotas is None else broker.quotas.limits_of(exchange)
         self._quota = None if limits is None else limits.consumer
         self._errors: dict[TopicIdPartition, KafkaError] = {}
+        self._missing_bytes = 0
+        """How many bytes the last `_read` lacked; 0 if the data waited for may be in the log."""
 
     @property
     def _fetches(self) -> bool:
@@ -153,6 +155,9 @@ class _ShareFetch:
     # --- as a delayed operation
 
     def try_complete(self, grown_bytes: int) -> bool:
+        self._missing_bytes -= grown_bytes
+        if grown_bytes and self._missing_bytes > 0:
+            return False
         pieces = self._read()
         if not self._must_answer(pieces):
             return False
@@ -170,7 +175,7 @@ class _ShareFetch:
             topic = self._broker.image.topics_by_id.get(topic_id)
             if topic is not None:
                 tp = TopicPartition(topic.name, number)
-                keys += [tp, Readable(tp), Acquirable(SharePartitionKey(self._session.key.group, topic_id, number))]
+                keys += [Readable(tp), Acquirable(SharePartitionKey(self._session.key.group, topic_id, number))]
         return keys
 
     def _must_answer(self, pieces: Sequence[_Piece]) -> bool:
@@ -203,6 +208,9 @@ class _ShareFetch:
                 remaining -= len(piece.slice.records)
                 if remaining <= 0:
                     break
+        committed = self._broker.share_read_committed(self._session.key.group)
+        size_bytes = sum(len(piece.slice.records) for piece in pieces)
+        self._missing_bytes = 0 if committed else self._request.min_bytes - size_bytes
         return pieces
 
     def _read_partition(

@@ -9,6 +9,7 @@ import pytest
 
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import ZERO_TOPIC_ID, TopicPartition
+from raylog.logstore.log import FetchSlice, Log
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from raylog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from raylog.protocol.records.compression import Codec
@@ -109,6 +110,48 @@ def test_waits_for_min_bytes(broker: DirectBroker) -> None:
     assert broker.answer(sent) is None
     broker.produce([b"y" * 900], connection=writer)
     assert values(broker.answer(sent)) == [b"x" * 400, b"y" * 900]
+
+
+def count_reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The bytes of each read of a log from now on."""
+    sizes: list[int] = []
+    right = Log.read
+
+    def read(self: Log, *args: Any, **more: Any) -> FetchSlice:
+        piece = right(self, *args, **more)
+        sizes.append(len(piece.records))
+        return piece
+
+    monkeypatch.setattr(Log, "read", read)
+    return sizes
+
+
+def test_reads_only_when_there_may_be_min_bytes(broker: DirectBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = count_reads(monkeypatch)
+    sent = broker.send(request(max_wait_ms=60_000, min_bytes=20_000), version=12)
+    writer = broker.connect()
+    appends = 0
+    while (answer := broker.answer(sent)) is None:
+        broker.produce([b"x" * 1000], connection=writer)
+        appends += 1
+    assert len(values(answer)) == appends
+    assert [size > 0 for size in reads] == [False, True], "once at first, once to answer"
+
+
+def test_after_a_read_that_found_too_little_it_counts_again(
+    broker: DirectBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = broker.connect()
+    reads = count_reads(monkeypatch)
+    sent = broker.send(request(max_wait_ms=60_000, min_bytes=3000), version=12)
+    for _ in range(3):  # a batch and two duplicates of it, whose bytes count too
+        broker.produce([b"x" * 1000], connection=writer, producer_id=7, producer_epoch=0, base_sequence=0)
+    assert len(reads) == 2
+    broker.produce([b"y" * 500], connection=writer)
+    assert (broker.answer(sent), len(reads)) == (None, 2)
+    broker.produce([b"z" * 1500], connection=writer)
+    assert values(broker.answer(sent)) == [b"x" * 1000, b"y" * 500, b"z" * 1500]
+    assert len(reads) == 3
 
 
 def test_returns_available_data_after_max_wait_ms(broker: DirectBroker) -> None:

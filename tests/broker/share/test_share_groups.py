@@ -35,6 +35,7 @@ from raylog.protocol.messages.share_fetch import ShareFetchRequest
 from raylog.protocol.messages.share_group_describe import ShareGroupDescribeRequest
 from raylog.sharecoord.records import SharePartitionKey
 from tests.broker.share.members import ACCEPT, GAP, REJECT, RELEASE, RENEW, ShareMember, configure, started
+from tests.broker.test_fetch import count_reads
 from tests.support.direct_broker import DirectBroker
 from tests.support.transactional_client import TransactionalClient
 
@@ -86,6 +87,29 @@ class TestDelivery:
         assert member.acquired() == {}
         produce(broker)
         assert member.acquired() == {0: [(3, 5, 1)]}
+
+    def test_a_fetch_that_waits_reads_only_when_there_may_be_min_bytes(
+        self, broker: DirectBroker, member: ShareMember, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        reads = count_reads(monkeypatch)
+        waiting = ShareFetchRequest(
+            group_id="g",
+            member_id="m",
+            share_session_epoch=1,
+            max_wait_ms=60_000,
+            min_bytes=20_000,
+            max_bytes=1 << 20,
+            max_records=500,
+            batch_size=500,
+        )
+        sent = broker.send(waiting, version=2, connection=member.connection)
+        appends = 0
+        while (answer := broker.answer(sent, connection=member.connection)) is None:
+            broker.produce([b"x" * 1000])
+            appends += 1
+        [partition] = answer.responses[0].partitions
+        assert [(one.first_offset, one.last_offset) for one in partition.acquired_records] == [(0, appends - 1)]
+        assert [size for size in reads if size > 1000] == [len(partition.records)]
 
     def test_what_is_acknowledged_is_stored(self, broker: DirectBroker, member: ShareMember) -> None:
         produce(broker, 6)
