@@ -14,6 +14,7 @@ from raylog.broker.api_handlers import HANDLERS, TELEMETRY_HANDLERS
 from raylog.broker.client_telemetry import ClientTelemetry
 from raylog.broker.consumer_lag import ConsumerLag
 from raylog.broker.directory_assignments import DirectoryAssignments
+from raylog.broker.handlers.delete_records import LIVE_BROKERS_CHANGED
 from raylog.broker.handlers.fetch import Readable
 from raylog.broker.handlers.forwarded import PARTITIONS_OPENED
 from raylog.broker.handlers.metadata import LEADERS_CHANGED
@@ -69,7 +70,10 @@ from raylog.metadata.levels import COMPACTION_LEVEL, FEATURES_LEVEL, MIXED_GROUP
 from raylog.metadata.node_roles import is_coordinator
 from raylog.metadata.records import (
     BrokerConfigsChanged,
+    BrokerFenced,
+    BrokerRegistered,
     BrokerUnfenced,
+    BrokerUnregistered,
     ClientMetricsConfigsChanged,
     ClientQuotaRemoved,
     ClientQuotaSet,
@@ -592,6 +596,8 @@ class Broker(Node):
                 self._accepting = True
             case LeaderChanged() | ReplicasChanged():
                 self.delayed.grown(LEADERS_CHANGED, 0)
+            case BrokerFenced() | BrokerRegistered() | BrokerUnregistered():
+                self.delayed.grown(LIVE_BROKERS_CHANGED, 0)
             case BrokerConfigsChanged() if self._following:
                 self._configs_changed()
                 if record.broker_id == self.identity.node_id:

@@ -66,6 +66,13 @@ class FetchContext:
     _session: _Session | None = None
     is_incremental: bool = False
 
+    def raises_log_start(self, key: PartitionKey, result: FetchPartitionResponse) -> bool:
+        """Whether the reader's log starts before that of the leader, which has not sent this log start offset yet."""
+        last_sent = None if self._session is None else self._session.partitions.get(key)
+        return last_sent is not None and (
+            last_sent.wanted.log_start_offset < result.log_start_offset != last_sent.log_start_offset
+        )
+
     def changed(self, results: Results) -> Results:
         """The results to send, which the session records. Partitions with records move to the end of the order."""
         if self._session is None:

@@ -86,14 +86,18 @@ class InSyncReplicas:
         broker_epoch: int,
         leader_end_offset: int,
         now_ms: int,
-    ) -> None:
-        """Raises KafkaError(NOT_LEADER_OR_FOLLOWER) if the broker has no replica or its broker epoch is stale."""
+    ) -> bool:
+        """Returns whether the replica's log start offset has moved.
+
+        Raises KafkaError(NOT_LEADER_OR_FOLLOWER) if the broker has no replica or its broker epoch is stale.
+        """
         follower = self.followers.get(replica)
         if follower is None or broker_epoch < follower.broker_epoch:
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
                 f"broker {replica} has no replica of the partition, or its broker epoch is stale",
             )
+        log_start_moved = log_start_offset != follower.log_start_offset
         follower.fetched(
             offset,
             log_start_offset=log_start_offset,
@@ -101,6 +105,7 @@ class InSyncReplicas:
             leader_end_offset=leader_end_offset,
             now_ms=now_ms,
         )
+        return log_start_moved
 
     def holders(self, offset: int) -> Iterator[tuple[BrokerId, Follower]]:
         """The in-sync followers from which a client may continue reading at `offset`."""

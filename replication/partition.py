@@ -106,13 +106,14 @@ class Partition:
     def follower_fetched(
         self, replica: BrokerId, offset: int, *, log_start_offset: int, broker_epoch: int, now_ms: int
     ) -> bool:
-        """The follower's log covers `log_start_offset` up to `offset`. Returns whether the high watermark has moved.
+        """The follower's log covers `log_start_offset` up to `offset`.
 
-        Raises KafkaError(NOT_LEADER_OR_FOLLOWER).
+        Returns whether the high watermark has moved, or the follower's log start offset. Raises
+        KafkaError(NOT_LEADER_OR_FOLLOWER).
         """
         replicas = self._leading()
         end_offset = self.log.log_end_offset
-        replicas.fetched(
+        log_start_moved = replicas.fetched(
             replica,
             offset,
             log_start_offset=log_start_offset,
@@ -120,7 +121,16 @@ class Partition:
             leader_end_offset=end_offset,
             now_ms=now_ms,
         )
-        return self._advance(replicas)
+        return self._advance(replicas) or log_start_moved
+
+    def low_watermark(self, is_alive: Callable[[BrokerId], bool]) -> Offset:
+        """The smallest log start offset of this leader and the live followers; -1 if one has not fetched yet.
+
+        Raises KafkaError(NOT_LEADER_OR_FOLLOWER).
+        """
+        followers = self._leading().followers
+        starts = [follower.log_start_offset for replica, follower in followers.items() if is_alive(replica)]
+        return Offset(min([self.log.log_start_offset, *starts]))
 
     def propose_isr(
         self, *, lag_ms_max: int, may_join: Callable[[BrokerId], bool], now_ms: int

@@ -1,19 +1,22 @@
 """DeleteRecords (key 21), v0-2: raise the log start offset of partitions. v2 flexible.
 
-Offset -1 is the high watermark. The records are unreadable once the response is sent; files are deleted by the next
-retention check. A broker that is killed before log.flush.start.offset.checkpoint.interval.ms have passed may restart
-with the old log start offset, as in Kafka. Requires DELETE on each topic.
+Offset -1 is the high watermark. The response waits up to timeout_ms until all live replicas have the new log start
+offset; the low watermark is the smallest of theirs. The records are unreadable on the leader at once; files are deleted
+by the next retention check. A broker that is killed before log.flush.start.offset.checkpoint.interval.ms have passed
+may restart with the old log start offset, as in Kafka. Requires DELETE on each topic.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from raylog.broker.handlers.fetch import Readable
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_OFFSET, Offset, TopicPartition
 from raylog.metadata.topic_names import INTERNAL_TOPICS
 from raylog.protocol.messages.delete_records import (
-    DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
@@ -26,34 +29,118 @@ if TYPE_CHECKING:
     from raylog.transport.exchange import Exchange
 
 HIGH_WATERMARK: Final = -1
+LIVE_BROKERS_CHANGED: Final = "live brokers changed"
+"""The key of requests that wait for replicas on live brokers."""
 
 
-def handle(broker: BrokerServices, exchange: Exchange, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    return DeleteRecordsResponse(
-        topics=tuple(
-            DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=tuple(_delete(broker, exchange, topic.name, wanted) for wanted in topic.partitions),
-            )
-            for topic in request.topics
+def handle(broker: BrokerServices, exchange: Exchange, request: DeleteRecordsRequest) -> DeleteRecordsResponse | None:
+    topics = [
+        (
+            topic.name,
+            [
+                _delete(broker, exchange, TopicPartition(topic.name, wanted.partition_index), wanted.offset)
+                for wanted in topic.partitions
+            ],
         )
-    )
+        for topic in request.topics
+    ]
+    delayed = _DelayedDeletion(broker, exchange, topics, timeout_ms=request.timeout_ms)
+    if not delayed.try_complete(0):
+        if request.timeout_ms > 0:
+            exchange.wait_for(delayed, delayed.keys())
+        else:
+            delayed.complete()
+    return None
 
 
-def _delete(
-    broker: BrokerServices, exchange: Exchange, topic: str, wanted: DeleteRecordsPartition
-) -> DeleteRecordsPartitionResult:
-    tp = TopicPartition(topic, wanted.partition_index)
+@dataclass(slots=True)
+class _Deletion:
+    """One partition of the request."""
+
+    topic_partition: TopicPartition
+    offset: Offset
+    """Where the logs must start."""
+    low_watermark: Offset
+    error_code: ErrorCode = ErrorCode.REQUEST_TIMED_OUT
+    """REQUEST_TIMED_OUT while replicas lack the log start offset."""
+
+    @property
+    def is_pending(self) -> bool:
+        return self.error_code == ErrorCode.REQUEST_TIMED_OUT
+
+    def check(self, broker: BrokerServices) -> None:
+        """End it if the live replicas have the log start offset, or another broker leads."""
+        try:
+            low_watermark = broker.partition(self.topic_partition).low_watermark(broker.image.is_alive)
+        except KafkaError as error:
+            self.low_watermark, self.error_code = NO_OFFSET, error.code
+            return
+        if low_watermark >= self.offset:
+            self.low_watermark, self.error_code = low_watermark, ErrorCode.NONE
+
+
+def _delete(broker: BrokerServices, exchange: Exchange, tp: TopicPartition, offset: int) -> _Deletion:
     try:
-        broker.authorization.check(exchange, Operation.DELETE, Resource.topic(topic))
-        if topic in INTERNAL_TOPICS:
+        broker.authorization.check(exchange, Operation.DELETE, Resource.topic(tp.topic))
+        if tp.topic in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
         partition = broker.partition(tp)
-        before = partition.high_watermark if wanted.offset == HIGH_WATERMARK else Offset(wanted.offset)
-        low_watermark = partition.delete_records_before(before)
+        before = partition.high_watermark if offset == HIGH_WATERMARK else Offset(offset)
+        partition.delete_records_before(before)
+        deletion = _Deletion(tp, before, partition.low_watermark(broker.image.is_alive))
     except KafkaError as error:
-        return DeleteRecordsPartitionResult(
-            partition_index=tp.partition, low_watermark=NO_OFFSET, error_code=error.code
-        )
+        return _Deletion(tp, NO_OFFSET, NO_OFFSET, error.code)
     broker.partition_changed(tp)
-    return DeleteRecordsPartitionResult(partition_index=tp.partition, low_watermark=low_watermark)
+    return deletion
+
+
+class _DelayedDeletion:
+    """A DeleteRecords that waits until all live replicas have the log start offsets (Kafka's DelayedDeleteRecords)."""
+
+    def __init__(
+        self,
+        broker: BrokerServices,
+        exchange: Exchange,
+        topics: Sequence[tuple[str, Sequence[_Deletion]]],
+        *,
+        timeout_ms: int,
+    ) -> None:
+        self._broker = broker
+        self._exchange = exchange
+        self._topics = topics
+        self.deadline_ms = exchange.now.monotonic_ms + timeout_ms
+
+    def keys(self) -> list[Hashable]:
+        """The keys of the changes that may complete it."""
+        return [LIVE_BROKERS_CHANGED, *(Readable(each.topic_partition) for each in self._pending())]
+
+    def try_complete(self, grown_bytes: int) -> bool:
+        for deletion in self._pending():
+            deletion.check(self._broker)
+        if self._pending():
+            return False
+        self.complete()
+        return True
+
+    def complete(self) -> None:
+        self._exchange.answer(
+            DeleteRecordsResponse(
+                topics=tuple(
+                    DeleteRecordsTopicResult(
+                        name=name,
+                        partitions=tuple(
+                            DeleteRecordsPartitionResult(
+                                partition_index=each.topic_partition.partition,
+                                low_watermark=each.low_watermark,
+                                error_code=each.error_code,
+                            )
+                            for each in deletions
+                        ),
+                    )
+                    for name, deletions in self._topics
+                )
+            )
+        )
+
+    def _pending(self) -> list[_Deletion]:
+        return [each for _, deletions in self._topics for each in deletions if each.is_pending]

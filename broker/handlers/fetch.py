@@ -3,6 +3,7 @@
 v4 isolation level: read_committed stops at the last stable offset, and gets the list of aborted transactions; v5 log
 start offset; v7 sessions (KIP-227); v9 leader epochs (KIP-320); v10 zstd; v11 rack; v12 flexible, diverging epochs;
 v13 topic ids; v15 replica state; v16 leader hints; v18 the follower's high watermark.
+A follower's Fetch is also answered when the log start offset of the leader is raised.
 Since v11 a consumer may read from any replica, up to the high watermark known there; if replica.selector.class is
 rack-aware, a leader returns a replica on the consumer's rack (KIP-392).
 A Fetch with the id of a broker comes from a follower and is refused except on the internal listener. It reads to the
@@ -226,7 +227,8 @@ class _Reading:
             or result.diverging_epoch.epoch != NO_LEADER_EPOCH
             or result.preferred_read_replica != NO_BROKER_ID
             or result.high_watermark > wanted.high_watermark  # only followers that wait for it send it
-            for (_, result), (_, wanted) in zip(results, self._fetched.partitions, strict=True)
+            or (self.is_follower and self._fetched.raises_log_start(key, result))
+            for (key, result), (_, wanted) in zip(results, self._fetched.partitions, strict=True)
         )
 
     def read(self, cold: list[FileRange] | None = None) -> Results:

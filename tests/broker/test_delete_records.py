@@ -1,4 +1,4 @@
-"""DeleteRecords raises the log start offset, at most to the high watermark, and returns it."""
+"""DeleteRecords raises the log start offset of all replicas, at most to the high watermark, and returns it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import pytest
 
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import TopicPartition
+from raylog.protocol import registry
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from raylog.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from raylog.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from tests.broker.test_lifecycle import listen_in
 from tests.support.direct_broker import DirectBroker
+from tests.support.direct_cluster import DirectCluster, DirectMember
 
 OUT_OF_RANGE = (-1, ErrorCode.OFFSET_OUT_OF_RANGE)
 EARLIEST = -2
@@ -88,3 +91,80 @@ def test_errors(broker: DirectBroker) -> None:
     assert delete(broker, 0, topic="__consumer_offsets") == [(-1, ErrorCode.INVALID_TOPIC_EXCEPTION)]
     broker.broker.partition(TopicPartition("t", 0)).log.take_offline("for the test")
     assert delete(broker, 5) == [(-1, ErrorCode.KAFKA_STORAGE_ERROR)]
+
+
+class TestReplicas:
+    """The response waits for the log start offsets of all live replicas."""
+
+    @pytest.fixture
+    def cluster(self) -> DirectCluster:
+        cluster = DirectCluster(3, {"replica.fetch.wait.max.ms": "30000"})
+        cluster.create_topic("t", on=[[0, 1, 2]])
+        cluster.pass_time(100)
+        for number in range(10):
+            assert cluster.brokers[0].produce([b"%d" % number]).error_code == ErrorCode.NONE
+        cluster.pass_time(40_000)
+        return cluster
+
+    def send(self, member: DirectMember, offset: int, *, timeout_ms: int = 30_000) -> tuple[int, int]:
+        wanted = (DeleteRecordsPartition(partition_index=0, offset=offset),)
+        topics = (DeleteRecordsTopic(name="t", partitions=wanted),)
+        return member.send(DeleteRecordsRequest(topics=topics, timeout_ms=timeout_ms), version=2)
+
+    def result(self, member: DirectMember, sent: tuple[int, int]) -> tuple[int, ErrorCode] | None:
+        answer = member.answer(sent)
+        if answer is None:
+            return None
+        [result] = answer.topics[0].partitions
+        return result.low_watermark, result.error_code
+
+    def starts(self, cluster: DirectCluster) -> list[int]:
+        tp = TopicPartition("t", 0)
+        return [member.broker.partitions[tp].log.log_start_offset for member in cluster.brokers]
+
+    def test_it_is_answered_when_all_have_the_log_start_offset(self, cluster: DirectCluster) -> None:
+        """Without time: the followers do not wait until their long polls end."""
+        leader, _, slow = cluster.brokers
+        slow.silent = True
+        sent = self.send(leader, 7)
+        assert (self.result(leader, sent), self.starts(cluster)) == (None, [7, 7, 0])
+        slow.silent = False
+        cluster.settle()
+        assert (self.result(leader, sent), self.starts(cluster)) == ((7, ErrorCode.NONE), [7, 7, 7])
+
+    def test_followers_are_told_once(self, cluster: DirectCluster) -> None:
+        leader = cluster.brokers[0]
+        asked = listen_in(leader.broker, registry.FETCH)
+        assert self.result(leader, self.send(leader, 7)) == (7, ErrorCode.NONE)
+        assert len(asked) == 2
+
+    @pytest.mark.parametrize("timeout_ms", [0, 500])
+    def test_it_times_out(self, cluster: DirectCluster, timeout_ms: int) -> None:
+        leader, _, slow = cluster.brokers
+        slow.silent = True
+        sent = self.send(leader, 7, timeout_ms=timeout_ms)
+        if timeout_ms:
+            cluster.pass_time(timeout_ms - 1)
+            assert self.result(leader, sent) is None
+            cluster.pass_time(1)
+        assert self.result(leader, sent) == (0, ErrorCode.REQUEST_TIMED_OUT)
+
+    def test_it_does_not_wait_for_brokers_that_are_not_alive(self, cluster: DirectCluster) -> None:
+        leader, _, dying = cluster.brokers
+        dying.silent = True
+        sent = self.send(leader, 7)
+        assert self.result(leader, sent) is None
+        dying.stop(clean=False)
+        cluster.pass_time(100)
+        assert self.result(leader, sent) == (7, ErrorCode.NONE)
+        assert self.result(leader, self.send(leader, 8)) == (8, ErrorCode.NONE)
+
+    def test_it_fails_if_another_broker_leads(self, cluster: DirectCluster) -> None:
+        leader, _, slow = cluster.brokers
+        slow.silent = True
+        sent = self.send(leader, 7)
+        assert self.result(leader, sent) is None
+        leader.links.cut(cluster.now(), server=cluster.active)
+        leader.links.held = [leader.broker.lifecycle.link]
+        cluster.pass_time(9_000)
+        assert self.result(leader, sent) == (-1, ErrorCode.NOT_LEADER_OR_FOLLOWER)
