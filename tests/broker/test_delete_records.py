@@ -73,6 +73,13 @@ def test_at_most_to_the_high_watermark(broker: DirectBroker) -> None:
     assert broker.produce([b"next"]).base_offset == 10
 
 
+def test_topics_that_are_only_compacted_are_refused(broker: DirectBroker) -> None:
+    broker.create_topic("compacted", cleanup_policy="compact")
+    broker.create_topic("both", cleanup_policy="compact,delete")
+    assert delete(broker, 0, -1, topic="compacted") == [(-1, ErrorCode.POLICY_VIOLATION)] * 2
+    assert delete(broker, 0, topic="both") == [(0, ErrorCode.NONE)]
+
+
 def test_retention_deletes_the_files_and_the_log_start_offset_survives_a_stop(broker: DirectBroker) -> None:
     before = len(broker.disk.listdir("/broker-0/t-0"))
     delete(broker, 7)
