@@ -598,7 +598,7 @@ class Broker(Node):
                 self.delayed.grown(LEADERS_CHANGED, 0)
             case BrokerFenced() | BrokerRegistered() | BrokerUnregistered():
                 self.delayed.grown(LIVE_BROKERS_CHANGED, 0)
-            case BrokerConfigsChanged() if self._following:
+            case BrokerConfigsChanged() if self._following and record.broker_id in (ALL_BROKERS, self.identity.node_id):
                 self._configs_changed()
                 if record.broker_id == self.identity.node_id:
                     self.on_keys_set()

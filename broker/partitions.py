@@ -15,7 +15,7 @@ from uuid import UUID
 from raylog.broker.partition_directories import Background, PartitionDirectories
 from raylog.broker.partition_round import PartitionRound
 from raylog.broker.replica_moves import ReplicaMoves
-from raylog.config.topic import topic_configs, topic_replication
+from raylog.config.topic import TopicReplication, topic_configs, topic_replication
 from raylog.core.clock import Now
 from raylog.core.config import Configs
 from raylog.core.errors import ErrorCode, KafkaError
@@ -448,7 +448,7 @@ class PartitionTable:
         )
         self._new.discard(tp)
         self._preferred.pop(tp, None)
-        self._configure(partition, configs)
+        self._configure(partition, topic_replication(configs))
         self._on_change(tp)
         self._resume_move(tp)
 
@@ -462,15 +462,15 @@ class PartitionTable:
     def _apply_configs(self, topic: str) -> None:
         shown = self._image.topics[topic]
         configs = topic_configs(shown.configs, self._configs)
+        settings, replication = log_settings(configs), topic_replication(configs)
         for number in range(len(shown.partitions)):
             partition = self.online.get(TopicPartition(topic, number))
             if partition is not None:
-                partition.log.settings = log_settings(configs)
-                self._configure(partition, configs)
+                partition.log.settings = settings
+                self._configure(partition, replication)
 
-    def _configure(self, partition: Partition, configs: Configs) -> None:
+    def _configure(self, partition: Partition, settings: TopicReplication) -> None:
         number = partition.topic_partition.partition
-        settings = topic_replication(configs)
         partition.min_insync_replicas = settings.min_insync_replicas
         partition.throttled_as_leader = is_throttled(settings.throttled_on_leader, number, self._broker_id)
         partition.throttled_as_follower = is_throttled(settings.throttled_on_follower, number, self._broker_id)

@@ -11,8 +11,10 @@ import pytest
 from raylog.config import table
 from raylog.core.config import ConfigKey, ConfigSchema, ConfigType
 from raylog.core.errors import ErrorCode, InvariantViolation
-from raylog.core.ids import ZERO_TOPIC_ID, TopicPartition
+from raylog.core.ids import NO_BROKER_ID, ZERO_TOPIC_ID, BrokerId, TopicPartition
+from raylog.core.outcome import Outcome
 from raylog.core.password import Password
+from raylog.metadata.records import BrokerConfigsChanged
 from raylog.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from raylog.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -236,6 +238,28 @@ class TestConfigs:
         assert self.describe(broker, 4, "9").error_code == ErrorCode.INVALID_REQUEST
         assert self.describe(broker, 2, "none").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert self.describe(broker, 3, "0").error_code == ErrorCode.INVALID_REQUEST
+
+    def change(self, broker: DirectBroker, broker_id: int, **configs: str) -> None:
+        entries = tuple((name.replace("_", "."), value) for name, value in configs.items())
+        broker.controller.decide(Outcome(None, [BrokerConfigsChanged(BrokerId(broker_id), entries)]), broker.now())
+        broker.controller.run(broker.now())
+        broker.settle()
+
+    def test_changes_for_another_broker_cost_nothing(self, broker: DirectBroker) -> None:
+        before = broker.broker.settings
+        self.change(broker, 9, log_retention_ms="1000")
+        assert broker.broker.settings is before
+        for broker_id in (0, NO_BROKER_ID):
+            before = broker.broker.settings
+            self.change(broker, broker_id, log_retention_ms="1000")
+            assert broker.broker.settings is not before
+
+    def test_a_change_is_computed_once_for_each_topic(self, broker: DirectBroker) -> None:
+        broker.create_topic("t", partitions=3)
+        self.change(broker, 0, log_retention_ms="1000")
+        one, *others = [broker.broker.partitions[TopicPartition("t", number)].log.settings for number in range(3)]
+        assert one.retention_ms == 1000
+        assert all(other is one for other in others)
 
 
 class TestOffsets:
