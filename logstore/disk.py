@@ -13,7 +13,7 @@ import os
 import struct
 from typing import NamedTuple, NewType, Protocol
 
-from raylog.logstore.open_files import OpenFiles
+from raylog.logstore.open_files import OPEN_FILES_MIN, OpenFiles
 
 FileHandle = NewType("FileHandle", int)
 """An open file of a Disk. Invalid after `close` and after a crash."""
@@ -61,6 +61,10 @@ class Disk(Protocol):
 
     segment_files: OpenFiles
     """The open files of segments, of which there is a limited number."""
+
+    def for_jobs(self) -> Disk:
+        """The same disk with `segment_files` of its own, for a log that is used by jobs in other threads."""
+        ...
 
     def open(self, path: str, *, create: bool = False, writable: bool = True) -> FileHandle:
         """Open a file for reading and, if `writable`, for writing, which fails on a read-only file system.
@@ -153,6 +157,9 @@ class RealDisk:
         self._probe = [bytearray(1)]
         self._can_probe = True
         """False if the file system does not report what is in the page cache."""
+
+    def for_jobs(self) -> RealDisk:
+        return RealDisk(OPEN_FILES_MIN)
 
     def open(self, path: str, *, create: bool = False, writable: bool = True) -> FileHandle:
         access = os.O_RDWR if writable else os.O_RDONLY

@@ -1,7 +1,8 @@
 """A copy of a partition's log in another log directory of its broker, until it takes the place of that log (KIP-113).
 
-Jobs fill it from the files of the current log, a bounded piece each, while that log is written and read. `LogDirs.swap`
-exchanges the two. Its directory is called `<topic>-<partition>.<id>-future`, as in Kafka.
+Jobs fill it from the files of the current log, a bounded piece each, while that log is written and read. Its own files
+are open only while a job runs, and are not among those that the loop may close. `LogDirs.swap` exchanges the two logs.
+The directory is called `<topic>-<partition>.<id>-future`, as in Kafka.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class FutureLog:
                 metadata = encode_partition_metadata(topic_id)
                 write_file_atomically(self._disk, f"{self.path}/{PARTITION_METADATA_FILE}", metadata)
             self._log = Log.open(
-                self._disk,
+                self._disk.for_jobs(),
                 self.path,
                 self.topic_partition,
                 self._current.settings,
@@ -107,6 +108,11 @@ class FutureLog:
                 cleaned_upto=self._cleaned_upto,
             )
         return self._log
+
+    def release(self) -> None:
+        """Close the files until the next job: a broker may move thousands of replicas at once."""
+        if self._log is not None:
+            self._log.release()
 
 
 class CopyPlan:
@@ -148,6 +154,7 @@ class CopyPlan:
         except KafkaError as error:
             self.failure = error
         finally:
+            self._future.release()
             self._disk.close(self._handle)
 
     def _read(self) -> bytes:

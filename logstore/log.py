@@ -189,7 +189,7 @@ class Log:
         except KafkaError:
             log.abandon()
             raise
-        found.segments.release()
+        log.release()
         return log
 
     @property
@@ -763,6 +763,10 @@ class Log:
             self.offline_reason = reason
             where = {"topic_partition": str(self.topic_partition), "path": self.path, "reason": reason}
             events.error("log offline", extra=where)
+
+    def release(self) -> None:
+        """Close the files; the next use opens them again."""
+        self._segments.release()
 
     def abandon(self) -> None:
         """Close the files without writing: for a log that will be deleted, or that is offline."""

@@ -6,13 +6,16 @@ import os
 import random
 import shutil
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import LeaderEpoch, Offset, TopicPartition
+from raylog.core.ids import BrokerId, LeaderEpoch, Offset, TopicPartition
 from raylog.logstore.disk import Disk, RealDisk
+from raylog.logstore.future_log import FutureLog
 from raylog.logstore.log import Log
+from raylog.logstore.log_dir import LogDir
 from raylog.logstore.open_files import OPEN_FILES_MIN
 from raylog.logstore.settings import LogSettings
 from tests.logstore.batches import EPOCH, NOW, PATH, append, batch, contents, new_disk, numbered, open_log
@@ -82,6 +85,39 @@ def open_other(disk: Disk, number: int) -> Log:
     )
     append(log, batch(b"x"))
     return log
+
+
+def test_jobs_that_copy_a_log_have_open_files_of_their_own(tmp_path: Path) -> None:
+    """The loop could close a file that a job is writing to, and the job one that the loop is reading from."""
+    disk = RealDisk(OPEN_FILES_MIN)
+    current = open_on(disk, tmp_path / "t-0")
+    for number in range(2 * OPEN_FILES_MIN):
+        append(current, batch(b"%d" % number * 20))
+    (tmp_path / "target").mkdir()
+    target = LogDir.open(
+        disk,
+        str(tmp_path / "target"),
+        cluster_id="c",
+        broker_id=BrokerId(1),
+        settings_for=lambda _: SMALL,
+        now_ms=NOW,
+        new_id=uuid4,
+    )
+    future = FutureLog(disk, target, current, uuid4())
+    future.create()
+    while not future.is_closed:
+        plan = future.plan(now_ms=NOW, close=future.is_caught_up)
+        before = list(disk.segment_files._open)
+        plan.run()
+        assert list(disk.segment_files._open) == before
+        assert open_within(Path(future.path)) == 0
+        future.ended(plan)
+        assert plan.failure is None
+    moved = open_on(disk, Path(future.path), clean=True)
+    assert contents(moved) == contents(current)
+    for log in (moved, current):
+        log.close()
+    target.close()
 
 
 def test_another_file_in_its_place_is_not_used(tmp_path: Path) -> None:

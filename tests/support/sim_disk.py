@@ -197,6 +197,10 @@ class SimDisk:
 
     # Disk
 
+    def for_jobs(self) -> SimDisk:
+        """Itself: in tests jobs run in the same thread."""
+        return self
+
     def open(self, path: str, *, create: bool = False, writable: bool = True) -> FileHandle:
         self._takes_a_file()
         if self.read_only and writable:
