@@ -58,6 +58,8 @@ _LZ4_FIRST_CHUNK_BYTES = 64 * 1024
 
 _ZSTD_OPTIONS: Mapping[int, int] = {zstd.DecompressionParameter.window_log_max: 27}
 """A window of 128 MiB: that of level 22, and the largest one which the Java client reads."""
+_ZSTD_FRAMES_MAX = 8
+"""Largest number of frames in one stream. Clients write one; each takes some 40 us, also if it is empty."""
 
 
 def compress(codec: Codec, data: Buffer, *, level: int | None = None) -> bytes:
@@ -198,7 +200,7 @@ def _unlz4(data: Buffer, _: int) -> Iterator[bytes]:
 
 def _unzstd(data: Buffer, _: int) -> Iterator[bytes]:
     view = memoryview(data)
-    while True:
+    for _ in range(_ZSTD_FRAMES_MAX):
         frame = zstd.ZstdDecompressor(options=_ZSTD_OPTIONS)
         position = 0
         try:
@@ -215,6 +217,7 @@ def _unzstd(data: Buffer, _: int) -> Iterator[bytes]:
         view = view[position - len(frame.unused_data) :]
         if not view:
             return
+    raise _malformed(Codec.ZSTD, f"the stream has more than {_ZSTD_FRAMES_MAX} frames")
 
 
 _CHUNKS: Mapping[Codec, Callable[[Buffer, int], Iterator[bytes]]] = {

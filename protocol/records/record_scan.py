@@ -70,6 +70,7 @@ class RecordScan:
     ) -> None:
         """Timestamps outside of [lowest_ms, highest_ms] are errors, except -1, which means none."""
         base = header.base_timestamp
+        lowest_ms, highest_ms = max(lowest_ms, _INT64_MIN), min(highest_ms, _INT64_MAX)
         self.errors: list[RecordError] = []
         """By index; complete up to RECORD_ERRORS_MAX."""
         self._base_timestamp = base

@@ -25,6 +25,7 @@ from tests.logstore.batches import NOW, batch
 from tests.protocol.records.raw_batches import CONTROL, LOG_APPEND_TIME, raw_batch, raw_record, sized, varint
 
 COMPRESSED = [codec for codec in Codec if codec is not Codec.NONE]
+HUGE_MS = (1 << 63) - 1
 HUGE = (1 << 31) - 1
 EXCESSIVE_HEADERS = sized(b"\0\0\0\x01\x01" + varint(HUGE))
 
@@ -108,6 +109,19 @@ def test_timestamps_beyond_their_range_are_refused(batch: Callable[[Codec], byte
     with pytest.raises(KafkaError) as caught:
         check(batch(codec))
     assert caught.value.code is ErrorCode.INVALID_TIMESTAMP
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_a_timestamp_of_more_than_64_bits_is_refused_by_any_limit(codec: Codec) -> None:
+    unlimited = LogSettings(message_timestamp_before_max_ms=HUGE_MS, message_timestamp_after_max_ms=HUGE_MS)
+    for sign in (1, -1):
+        far = sign * (1 << 62) - (sign < 0)
+        batch = poison(raw_record(0, timestamp_delta=far), 1, codec=codec, base_timestamp=far, max_timestamp=far)
+        with pytest.raises(RecordsRefused) as caught:
+            check(batch, unlimited)
+        assert caught.value.code is ErrorCode.INVALID_TIMESTAMP
+    last = poison(raw_record(0, timestamp_delta=(1 << 62) - 1), 1, codec=codec, base_timestamp=1 << 62)
+    assert check(last, unlimited).batches[0][1].max_timestamp == HUGE_MS
 
 
 def test_refused_records_are_listed() -> None:

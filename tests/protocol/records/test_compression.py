@@ -121,3 +121,10 @@ def test_gzip_with_several_members_is_read_and_their_number_is_limited() -> None
     assert decompress(Codec.GZIP, member * 3, max_bytes=3) == b"aaa"
     assert "members" in corrupt(Codec.GZIP, member * 65)
     assert zlib.decompress(member, wbits=31) == b"a"
+
+
+def test_the_number_of_zstd_frames_is_limited() -> None:
+    """Each takes a decompressor of its own, also if it is empty."""
+    empty = compress(Codec.ZSTD, b"")
+    assert decompress(Codec.ZSTD, empty * 7 + compress(Codec.ZSTD, b"a"), max_bytes=1) == b"a"
+    assert "more than 8 frames" in corrupt(Codec.ZSTD, empty * 9)
