@@ -77,8 +77,8 @@ class Owner(Protocol):
     def touch(self, connection: AcceptedConnection) -> None:
         """The connection has output, or may take its next request."""
 
-    def add_steps(self, step: Callable[[Now], bool]) -> None:
-        """Call `step` between requests as long as it returns True."""
+    def add_steps(self, step: Callable[[Now], bool], connection: AcceptedConnection | None = None) -> None:
+        """Call `step` between requests as long as it returns True. It answers a request of `connection`."""
 
     def check_credentials(
         self, connection: AcceptedConnection, run: Callable[[], Any], then: Callable[[Any], None]
@@ -237,7 +237,7 @@ class Exchange:
 
         self.hold_back()
         if step(self.now):
-            self.node.add_steps(measured_step)
+            self.node.add_steps(measured_step, self.connection)
 
     def close_after_answer(self, reason: str) -> None:
         """Process no later request of this connection, and close it once this exchange is answered."""

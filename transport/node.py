@@ -220,7 +220,8 @@ class Node:
         self._waiting = _Turns()
         """Connections that have used up their turn and have more requests."""
         self._jobs: list[Job] = []
-        self._steps: deque[Callable[[Now], bool]] = deque()
+        self._steps: deque[tuple[Callable[[Now], bool], AcceptedConnection | None]] = deque()
+        """With the connection whose request is answered in steps."""
         self._throttled: list[tuple[int, int, AcceptedConnection]] = []
         """A heap of muted connections, by the time at which they are unmuted."""
         self._throttle_count = 0
@@ -228,6 +229,8 @@ class Node:
         """Counts events: a connection has one turn in each."""
         self._served: AcceptedConnection | None = None
         """The connection that has its turn."""
+        self._working_for: AcceptedConnection | None = None
+        """Whose request, or step of an answer, is in progress; it stays if that raises."""
         self._periodic_tasks: list[_PeriodicTask] = []
         self._due_ms: int | None = None
         """When the next periodic task or link is due; None: unknown, since one of them has changed."""
@@ -462,9 +465,10 @@ class Node:
             self.run(now)
             connection.queue_ms = 0
         if self._steps:
-            step = self._steps.popleft()
+            step, self._working_for = self._steps.popleft()
             if step(now):
-                self._steps.append(step)
+                self._steps.append((step, self._working_for))
+            self._working_for = None
             self.run(now)
 
     def _wait_for_turn(self, connection: AcceptedConnection) -> None:
@@ -474,16 +478,22 @@ class Node:
 
     def _take_turn(self, connection: AcceptedConnection, now: Now) -> None:
         turn = connection.turn
-        self._served = connection
+        self._served = self._working_for = connection
         try:
             while (frame := connection.next_request()) is not None:
                 dispatch(self, connection, frame, now)
                 if turn.used(self._event, len(frame)):
                     if connection.buffered_bytes:
                         self._wait_for_turn(connection)
-                    return
+                    break
         finally:
             self._served = None
+        self._working_for = None
+
+    def take_failed(self) -> AcceptedConnection | None:
+        """After an event that has raised: the connection whose request has failed, if it was one."""
+        failed, self._working_for = self._working_for, None
+        return failed
 
     def exchange_completed(self, exchange: Exchange) -> None:
         ended_ns = self.work_clock_ns()
@@ -552,9 +562,12 @@ class Node:
 
         self.add_job(Job(checked, done, JobKind.AUTHENTICATE, expected=Exception))
 
-    def add_steps(self, step: Callable[[Now], bool]) -> None:
-        """Call `step` between requests as long as it returns True. Each call must be short."""
-        self._steps.append(step)
+    def add_steps(self, step: Callable[[Now], bool], connection: AcceptedConnection | None = None) -> None:
+        """Call `step` between requests as long as it returns True. Each call must be short.
+
+        If it raises, the connection is closed whose request it answers; one for no request ends the node.
+        """
+        self._steps.append((step, connection))
 
     def job_ended(self, job: Job, failure: BaseException | None, now: Now) -> None:
         """A job has run. An error that it is not expected to raise is a bug, and ends the node."""

@@ -287,7 +287,8 @@ class NodeServer:
     def event(self, report: Callable[[], None], *, endpoint: ServedEndpoint | SocketEndpoint | None = None) -> None:
         """Report one event to the node and carry out its effects.
 
-        An unexpected error closes the connection that the event came from; without a connection it ends the node.
+        An unexpected error closes the connection whose request it met, or from which the event came; without a
+        connection it ends the node.
         """
         began_ns = perf_counter_ns()
         try:
@@ -296,11 +297,15 @@ class NodeServer:
             self.fail(violation)
             return
         except Exception as error:
-            if endpoint is None:
+            failed = self.node.take_failed()
+            if failed is not None:
+                endpoint = self._endpoints.get(failed)
+            elif endpoint is None:
                 self.fail(InvariantViolation(f"an event failed: {error!r}"), cause=error)
                 return
-            log.exception("event failed", extra={"peer": endpoint.peer})
-            endpoint.abort()
+            log.exception("event failed", extra={"peer": "closed" if endpoint is None else endpoint.peer})
+            if endpoint is not None:
+                endpoint.abort()
         self.after_event()
         turns = self.turns
         took_ns = perf_counter_ns() - began_ns

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Generator
 from uuid import uuid4
 
 import pytest
@@ -10,8 +11,18 @@ import pytest
 from raylog.config.network import ConnectionLimits, SocketOptions
 from raylog.config.table import broker_configs
 from raylog.core.ids import BrokerId
+from raylog.protocol import registry
+from raylog.protocol.framing import frame
+from raylog.protocol.header import encode_request
+from raylog.protocol.messages.api_versions import ApiVersionsRequest
+from raylog.protocol.messages.list_groups import ListGroupsRequest
+from raylog.protocol.messages.metadata import MetadataRequest
+from raylog.protocol.schema import Message
 from raylog.transport import server as server_module
+from raylog.transport.accepted_connection import TURN_FRAMES_MAX
 from raylog.transport.endpoints import Endpoint
+from raylog.transport.exchange import Exchange
+from raylog.transport.handlers import api_versions
 from raylog.transport.listeners import plan_listeners
 from raylog.transport.node import Node, NodeIdentity
 from raylog.transport.server import NodeServer, no_peers
@@ -69,6 +80,66 @@ def test_an_ipv4_client_of_a_listener_on_all_interfaces_has_its_ipv4_address() -
             await server.stop()
 
     assert asyncio.run(run()) == ["127.0.0.1"]
+
+
+class Failing(Node):
+    """Its Metadata raises; its ListGroups raises in a step of the answer."""
+
+    def __init__(self) -> None:
+        limits = ConnectionLimits(1 << 20, connections_max=9, connections_per_host_max=9, idle_ms=-1)
+        super().__init__(NodeIdentity(BrokerId(0), "c", uuid4(), b"s"), limits, new_nonce=bytes, now=now())
+        self.handlers = {
+            registry.API_VERSIONS: api_versions.handle,
+            registry.METADATA: self.fail,
+            registry.LIST_GROUPS: self.fail_later,
+        }
+
+    def fail(self, *_: object) -> None:
+        raise ValueError("a bug")
+
+    def fail_later(self, _: Node, exchange: Exchange, __: object) -> None:
+        def steps() -> Generator[None, None, None]:
+            yield
+            raise ValueError("a bug")
+
+        exchange.answer_in_steps(steps())
+
+
+@pytest.mark.parametrize("requests_before", [0, 3 * TURN_FRAMES_MAX], ids=["alone", "in a later turn"])
+@pytest.mark.parametrize("bad", [MetadataRequest(), ListGroupsRequest()], ids=["in the handler", "in a step"])
+def test_a_request_that_fails_unexpectedly_closes_its_connection_and_no_other(
+    requests_before: int, bad: Message
+) -> None:
+    failures: list[BaseException] = []
+
+    def framed(message: Message) -> bytes:
+        encoded = encode_request(message, api_version=0, correlation_id=0, client_id="c")
+        return b"".join(bytes(part) for part in frame(encoded))
+
+    async def run() -> tuple[bytes, bytes]:
+        [listener, *_] = plan_listeners(broker_configs({"listeners": "PLAINTEXT://127.0.0.1:0"}))
+        server = NodeServer(
+            Failing(), [listener], options=SocketOptions(), resolve=no_peers, on_failure=failures.append
+        )
+        await server.start()
+        try:
+            port = server.bound[listener.name].port
+            other_reader, other_writer = await asyncio.open_connection("127.0.0.1", port)
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            ask = framed(ApiVersionsRequest())
+            writer.write(ask * requests_before + framed(bad))
+            got = await asyncio.wait_for(reader.read(), WAIT_SECONDS)
+            other_writer.write(ask)
+            answered = await asyncio.wait_for(other_reader.read(1), WAIT_SECONDS)
+            writer.close()
+            other_writer.close()
+            return got, answered
+        finally:
+            await server.stop()
+
+    got, answered = asyncio.run(run())
+    assert (failures, len(answered)) == ([], 1)
+    assert bool(got) == bool(requests_before)
 
 
 def test_a_link_is_dialled_again_after_any_lookup_failure() -> None:
