@@ -30,6 +30,8 @@ ACKS_ALL = -1
 REFUSED_FOR_NOW = "an idempotent batch was refused with a retriable error"
 """Why a connection is closed, for example after another broker has become the leader."""
 FIRST_VERSION_WITH_ZSTD = 7
+DECOMPRESSION_BYTES_MIN = 8192
+"""What a compressed batch counts at least among INLINE_BYTES_MAX: to begin takes time as well."""
 
 
 UNDECIDED = ProducePartitionResponse()
@@ -128,14 +130,13 @@ class Appending:
         exchange = self.exchange
         if exchange.api_version < FIRST_VERSION_WITH_ZSTD:
             refuse_zstd(sent.records)
+        left, self._inline_bytes = self._inline_bytes, 0  # what one that is refused has cost, nobody knows
         checked = check_record_set(
-            sent.records,
-            settings,
-            now_ms=exchange.now.wall_ms,
-            from_client=True,
-            inline_bytes=self._inline_bytes,
+            sent.records, settings, now_ms=exchange.now.wall_ms, from_client=True, inline_bytes=left
         )
-        self._inline_bytes -= checked.decompressed_bytes
+        if checked.decompressed_bytes:
+            left -= max(checked.decompressed_bytes, DECOMPRESSION_BYTES_MIN)
+        self._inline_bytes = left
         return checked
 
 

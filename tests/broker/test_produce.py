@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from raylog.broker.handlers.appending import DECOMPRESSION_BYTES_MIN
 from raylog.core.errors import ErrorCode
+from raylog.logstore.record_set import INLINE_BYTES_MAX
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
 from raylog.protocol.records.batch import parse_header, write_crc
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.compression import Codec
+from raylog.transport.node import Job, JobKind
 from tests.support.direct_broker import DirectBroker
 
 
@@ -123,6 +126,33 @@ def test_each_partition_of_a_request_has_its_own_result(broker: DirectBroker, la
     request = ProduceRequest(acks=-1, timeout_ms=0, topics=[ProduceTopic(name="t", partitions=partitions)])
     (topic,) = broker.call(request, version=9).responses
     assert [result.error_code for result in topic.partitions] == [ErrorCode.INVALID_RECORD, ErrorCode.NONE]
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_compressed_batches_after_one_that_is_refused_and_after_many_are_checked_in_a_job(
+    broker: DirectBroker, refused: bool
+) -> None:
+    """What the refused one has cost is not known, and to begin takes time as well."""
+    count = INLINE_BYTES_MAX // DECOMPRESSION_BYTES_MIN
+    broker.create_topic("wide", partitions=count + 1)
+    batches = [build_batch([NewRecord(None, b"x", 0)], codec=Codec.ZSTD) for _ in range(2 if refused else count + 1)]
+    if refused:
+        batches[0][60] = 2  # the count
+        write_crc(batches[0], 0, len(batches[0]))
+    partitions = [ProducePartition(index=at, records=memoryview(batch)) for at, batch in enumerate(batches)]
+    request = ProduceRequest(acks=1, timeout_ms=0, topics=[ProduceTopic(name="wide", partitions=partitions)])
+    jobs: list[JobKind] = []
+    add_job = broker.broker.add_job
+
+    def noted(job: Job) -> None:
+        jobs.append(job.kind)
+        add_job(job)
+
+    broker.broker.add_job = noted  # type: ignore[method-assign]
+    (topic,) = broker.call(request, version=9).responses
+    codes = [result.error_code for result in topic.partitions]
+    assert codes == [ErrorCode.INVALID_RECORD if refused else ErrorCode.NONE, *[ErrorCode.NONE] * (len(batches) - 1)]
+    assert jobs == [JobKind.COMPUTE]
 
 
 def test_min_insync_replicas_above_the_replication_factor_is_ignored(broker: DirectBroker) -> None:
