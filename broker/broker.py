@@ -56,7 +56,7 @@ from raylog.core.clock import Now
 from raylog.core.config import Configs
 from raylog.core.coordinator_partition import coordinator_partition
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
-from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, TopicPartition
+from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, Offset, TopicPartition
 from raylog.groupcoord.consumer.records import Partitions
 from raylog.groupcoord.shards import OFFSETS_TOPIC, GroupShards
 from raylog.groupcoord.share.groups import OnInitialized
@@ -201,6 +201,8 @@ class Broker(Node):
         """Leader epochs of the partitions led here, for which requests may wait for commits."""
         self._uncommitted_bytes: dict[TopicPartition, int] = {}
         """Bytes appended to partitions led here since their high watermark last moved."""
+        self._unstable: dict[TopicPartition, tuple[Offset, int]] = {}
+        """The last stable offset of partitions, and the bytes that were committed since it last moved."""
         self.peers_lost_ms: dict[BrokerId, int] = {}
         """When a connection to each broker last broke."""
         self._local_users = LocalUsers(configs[LOCAL_PRINCIPAL_MAPPING])
@@ -740,7 +742,7 @@ class Broker(Node):
         self.local_readers.changed(tp)
         self.delayed.grown(tp, grown_bytes)
         if partition.commit_point() is None:
-            self.delayed.grown(Readable(tp), grown_bytes)
+            self._committed_grew(partition, grown_bytes)
         else:
             self._uncommitted_bytes[tp] = self._uncommitted_bytes.get(tp, 0) + grown_bytes
 
@@ -751,7 +753,19 @@ class Broker(Node):
         if partition.is_leader:
             code = ErrorCode.NONE if partition.has_enough_replicas else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
             self.commits.committed(tp, partition.high_watermark, code)
-        self.delayed.grown(Readable(tp), self._uncommitted_bytes.pop(tp, 0))
+        self._committed_grew(partition, self._uncommitted_bytes.pop(tp, 0))
+
+    def _committed_grew(self, partition: Partition, grown_bytes: int) -> None:
+        """More may be read: with read_committed once the last stable offset has moved as well."""
+        tp = partition.topic_partition
+        self.delayed.grown(Readable(tp), grown_bytes)
+        stable_offset = partition.last_stable_offset
+        former = self._unstable.get(tp)
+        unstable_bytes = grown_bytes if former is None else former[1] + grown_bytes
+        if former is None or stable_offset != former[0]:
+            self.delayed.grown(Readable(tp, stable=True), 0 if former is None else unstable_bytes)
+            unstable_bytes = 0
+        self._unstable[tp] = stable_offset, unstable_bytes
 
     def partition_changed(self, tp: TopicPartition) -> None:
         """Another property of a replica has changed: its log start offset, its leader, a transaction in it."""
@@ -759,6 +773,7 @@ class Broker(Node):
             self.partition_committed(tp)
         self.delayed.grown(tp, 0)
         self.delayed.grown(Readable(tp), 0)
+        self.delayed.grown(Readable(tp, stable=True), 0)
 
     def _follow_leaders(self, now: Now) -> None:
         """Fetch partitions whose leader has changed from the new leader."""
@@ -824,11 +839,13 @@ class Broker(Node):
         self._leader_changed[tp] = None
         self._leader_epochs.pop(tp, None)
         self._uncommitted_bytes.pop(tp, None)
+        self._unstable.pop(tp, None)
         self.commits.lost(tp, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._leadership_changed(tp)
         self.local_readers.gone(tp)
         self.delayed.grown(tp, 0)
         self.delayed.grown(Readable(tp), 0)
+        self.delayed.grown(Readable(tp, stable=True), 0)
 
     def _leadership_changed(self, tp: TopicPartition) -> None:
         if tp.topic in INTERNAL_TOPICS:

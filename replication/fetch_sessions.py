@@ -119,7 +119,7 @@ class FetchSessions:
     def context(self, request: FetchRequest, *, version: int, now_ms: int) -> FetchContext | ErrorCode:
         """The context of `request`, or the top-level error code if the request is refused."""
         uses_topic_ids = version >= 13
-        named = list(_named(request))
+        named = list(dict(_named(request)).items())  # of one that is named twice the last counts, as in Kafka
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._sessions.pop(request.session_id, None)
             if request.session_epoch == FINAL_EPOCH:

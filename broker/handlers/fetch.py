@@ -100,6 +100,8 @@ class Readable(NamedTuple):
     """Key of a consumer's delayed Fetch, which waits for commits. A follower's waits for appends."""
 
     topic_partition: TopicPartition
+    stable: bool = False
+    """With read_committed: the last stable offset must have moved."""
 
 
 class DelayedFetch:
@@ -155,11 +157,14 @@ class _Reading:
         if self._quota is not None and broker.quotas is not None:
             self._max_bytes = min(self._max_bytes, broker.quotas.usage.fetched_bytes_max(self._quota))
         self.deadline_ms = exchange.now.monotonic_ms + request.max_wait_ms
-        self.max_wait_ms, self.min_bytes = request.max_wait_ms, request.min_bytes
+        self.max_wait_ms = request.max_wait_ms
+        self.min_bytes = min(request.min_bytes, max(1, self._max_bytes))  # more would never fit
         self.committed = request.isolation_level == READ_COMMITTED
         self.is_follower = request.from_follower
         self.record_bytes = 0
         """Of the last `read`."""
+        self._cut_bytes = 0
+        """What its limits left unused because the next batch did not fit."""
         rack_aware = broker.settings.replication.rack_aware
         self._rack_id = request.rack_id if rack_aware and not self.is_follower else ""
         self.resolve()
@@ -182,14 +187,14 @@ class _Reading:
         """The keys under which the Fetch waits."""
         found = [one.tp for one in self._wanted if one.refusal is None]
         if not self.is_follower:
-            return list(map(Readable, found))
+            return [Readable(tp, stable=self.committed) for tp in found]
         hears_of_commits = any(one.wanted.high_watermark != UNKNOWN_HIGH_WATERMARK for one in self._wanted)
         return [*found, *(map(Readable, found) if hears_of_commits else ())]
 
     @property
     def missing_bytes(self) -> int:
-        """How many bytes the last `read` lacked; 0 if the data waited for may be in the log: any change may do then."""
-        return 0 if self.committed else self.min_bytes - self.record_bytes
+        """How many bytes the last `read` lacked."""
+        return self.min_bytes - self.record_bytes - self._cut_bytes
 
     def note_follower(self) -> None:
         """Record the follower's fetch offset if the logs agree up to it; this may complete waiting requests."""
@@ -220,7 +225,7 @@ class _Reading:
 
     def must_answer(self, results: Results) -> bool:
         """Whether to respond now: enough bytes, other news for the client, or no partitions requested."""
-        if not results or self.record_bytes >= self.min_bytes:
+        if not results or self.missing_bytes <= 0:
             return True
         return any(
             result.error_code != ErrorCode.NONE
@@ -238,6 +243,7 @@ class _Reading:
         omitted.
         """
         remaining = self._max_bytes
+        self._cut_bytes = 0
         results: Results = []
         for key, wanted, tp, refusal in self._wanted:
             if refusal is None:
@@ -370,14 +376,17 @@ class _Reading:
                 upto = partition.log.log_end_offset
                 if self._is_held_back(partition):
                     upto = min(upto, Offset(wanted.fetch_offset))
+            max_bytes = max(0, min(wanted.partition_max_bytes, remaining))
             piece = partition.log.read(
                 Offset(wanted.fetch_offset),
                 upto=upto,
-                max_bytes=max(0, min(wanted.partition_max_bytes, remaining)),
+                max_bytes=max_bytes,
                 at_least_one_batch=first,
                 resident_only=resident_only,
             )
             records = piece.records
+            if piece.next_offset < upto:
+                self._cut_bytes += max(0, max_bytes - len(records))
             if self._exchange.api_version < FIRST_VERSION_WITH_ZSTD:
                 records = before_zstd(records)
             return FetchPartitionResponse(

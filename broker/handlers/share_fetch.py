@@ -130,7 +130,7 @@ class _ShareFetch:
         self._quota = None if limits is None else limits.consumer
         self._errors: dict[TopicIdPartition, KafkaError] = {}
         self._missing_bytes = 0
-        """How many bytes the last `_read` lacked; 0 if the data waited for may be in the log."""
+        """How many bytes the last `_read` lacked."""
 
     @property
     def _fetches(self) -> bool:
@@ -171,11 +171,15 @@ class _ShareFetch:
 
     def _keys(self) -> list[Hashable]:
         keys: list[Hashable] = []
+        committed = self._broker.share_read_committed(self._session.key.group)
         for topic_id, number in self._session.partitions:
             topic = self._broker.image.topics_by_id.get(topic_id)
             if topic is not None:
                 tp = TopicPartition(topic.name, number)
-                keys += [Readable(tp), Acquirable(SharePartitionKey(self._session.key.group, topic_id, number))]
+                keys += [
+                    Readable(tp, committed),
+                    Acquirable(SharePartitionKey(self._session.key.group, topic_id, number)),
+                ]
         return keys
 
     def _must_answer(self, pieces: Sequence[_Piece]) -> bool:
@@ -208,9 +212,7 @@ class _ShareFetch:
                 remaining -= len(piece.slice.records)
                 if remaining <= 0:
                     break
-        committed = self._broker.share_read_committed(self._session.key.group)
-        size_bytes = sum(len(piece.slice.records) for piece in pieces)
-        self._missing_bytes = 0 if committed else self._request.min_bytes - size_bytes
+        self._missing_bytes = self._request.min_bytes - sum(len(piece.slice.records) for piece in pieces)
         return pieces
 
     def _read_partition(

@@ -13,9 +13,11 @@ from raylog.logstore.log import FetchSlice, Log
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from raylog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from raylog.protocol.records.compression import Codec
+from raylog.protocol.records.isolation import READ_COMMITTED
 from raylog.protocol.records.reader import read_batches
 from tests.logstore.batches import NOW, batch, marker
 from tests.support.direct_broker import DirectBroker
+from tests.support.transactional_client import TransactionalClient
 
 
 @pytest.fixture
@@ -136,6 +138,39 @@ def test_reads_only_when_there_may_be_min_bytes(broker: DirectBroker, monkeypatc
         appends += 1
     assert len(values(answer)) == appends
     assert [size > 0 for size in reads] == [False, True], "once at first, once to answer"
+
+
+def test_read_committed_reads_only_once_transactions_have_ended(
+    broker: DirectBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = TransactionalClient(broker.cluster)
+    client.init()
+    assert client.write(TopicPartition("t", 0), b"first") is ErrorCode.NONE
+    reads = count_reads(monkeypatch)
+    sent = broker.send(request(max_wait_ms=60_000, isolation_level=READ_COMMITTED), version=12)
+    writer = broker.connect()
+    for _ in range(10):
+        broker.produce([b"x"], connection=writer)
+    assert (broker.answer(sent), len(reads)) == (None, 1)
+    assert client.end(committed=True) is ErrorCode.NONE
+    broker.pass_time(100)
+    assert len(values(broker.answer(sent))) == 11
+    assert len(reads) == 2
+
+
+def test_it_does_not_wait_for_more_than_fits(broker: DirectBroker) -> None:
+    sent = broker.send(request(max_wait_ms=60_000, min_bytes=(1 << 31) - 1, max_bytes=2000), version=12)
+    writer = broker.connect()
+    for _ in range(2):
+        assert broker.answer(sent) is None
+        broker.produce([b"x" * 1000], connection=writer)
+    assert len(values(broker.answer(sent))) >= 1
+
+
+def test_a_partition_that_is_named_twice_is_read_once(broker: DirectBroker) -> None:
+    broker.produce([b"x"])
+    answer = broker.call(request(partitions=(0, 0, 0)), version=12)
+    assert len(answer.responses[0].partitions) == 1
 
 
 def test_after_a_read_that_found_too_little_it_counts_again(
