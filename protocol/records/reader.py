@@ -95,6 +95,10 @@ def read_records_as(
         records = _decode(data, header)
     except IndexError:
         raise _corrupt(header, "a record is truncated") from None
+    except MalformedBatch:
+        raise
+    except KafkaError as error:  # of a varint
+        raise _corrupt(header, error.message) from None
     new = tuple.__new__
     return [new(record_type, (*prefix, *record)) for record in records if record.offset >= from_offset]
 

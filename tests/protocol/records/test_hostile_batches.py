@@ -16,6 +16,7 @@ from raylog.protocol.records.batch import (
     LOG_OVERHEAD,
     MAGIC_AT,
     RECORD_COUNT_AT,
+    MalformedBatch,
     parse_header,
     patch_log_append_time,
     patch_offset_and_epoch,
@@ -149,6 +150,15 @@ def test_malformed_records_are_refused(records: bytes) -> None:
     good = around(SMALLEST, 1)
     assert len(read_records(good, 0, parse_header(good))) == 1
     refused(ErrorCode.CORRUPT_MESSAGE, around(records, 1))
+
+
+def test_a_batch_with_a_varint_without_end_is_skipped_as_malformed() -> None:
+    malformed: list[MalformedBatch] = []
+    data = around(b"\xff" * 12, 1) + around(SMALLEST, 1)
+    assert len(list(read_batches(data, on_malformed=malformed.append))) == 1
+    assert [error.message for error in malformed] == [
+        "the batch of offsets 0 to 0 is malformed: a varint is longer than 10 bytes"
+    ]
 
 
 def test_a_record_with_a_wrong_length_is_refused_even_if_the_total_is_right() -> None:
