@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from pyarrow.compute import CastOptions
 
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.protocol.records.builder import encode_headers
@@ -17,6 +18,7 @@ from raylog.protocol.records.record_encoding import Column, partitions_of
 COLUMNS = ("key", "value", "partition", "timestamp", "headers")
 _NO_PARTITION = -(1 << 63)
 """In a column of partitions: null."""
+_WRONG_HEADERS = "the column headers must contain lists of a string and binary"
 
 
 class Rows(NamedTuple):
@@ -95,7 +97,7 @@ def column_of(array: pa.Array) -> Column | None:
 
 
 def int64_of(array: pa.Array) -> Buffer:
-    """The numbers of an array without nulls."""
+    """The numbers of an array of int64 without nulls."""
     return np.ascontiguousarray(array.to_numpy(zero_copy_only=False), np.int64).data
 
 
@@ -166,28 +168,39 @@ def _numbers(columns: dict[str, pa.Array], name: str, *, null: int | None = None
         return None
     if array.null_count and null is None:
         raise _refused(f"the column {name} must not contain nulls")
-    if pa.types.is_timestamp(array.type):
-        array = array.cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
-    if not pa.types.is_integer(array.type):
-        raise _refused(f"the column {name} must contain integers, not {array.type}")
-    return int64_of(array.cast(pa.int64()).fill_null(null) if array.null_count else array)
+    try:
+        if pa.types.is_timestamp(array.type):
+            array = array.cast(options=CastOptions(pa.timestamp("ms"), allow_time_truncate=True)).cast(pa.int64())
+        if not pa.types.is_integer(array.type):
+            raise _refused(f"the column {name} must contain integers, not {array.type}")
+        array = array.cast(pa.int64())
+    except pa.ArrowInvalid as error:
+        raise _refused(f"the column {name} has numbers that exceed 64 bits: {error}") from None
+    return int64_of(array.fill_null(null) if array.null_count else array)
 
 
 def _headers(array: pa.Array | None) -> Column | None:
     """A list of (name, value) for each row: maps, or lists of structures with two fields. One Python object each."""
     if array is None:
         return None
-    encoded = [None if not row else encode_headers(_pairs(row)) for row in array.to_pylist()]
+    try:
+        rows = array.to_pylist()
+    except ValueError as error:
+        raise _refused(f"the column headers cannot be read: {error}") from None
+    encoded = [None if row is None or row == [] else encode_headers(_pairs(row)) for row in rows]
     return column_of(pa.array(encoded, pa.binary()))
 
 
-def _pairs(row: Sequence[Any]) -> list[tuple[str, bytes | None]]:
+def _pairs(row: object) -> list[tuple[str, bytes | None]]:
+    if not isinstance(row, list):
+        raise _refused(_WRONG_HEADERS)
     pairs = []
     for item in row:
-        name, value = item.values() if isinstance(item, dict) else item
-        if not isinstance(name, str) or not isinstance(value, (bytes, str, type(None))):
-            raise _refused("the column headers must contain lists of a string and binary")
-        pairs.append((name, value.encode() if isinstance(value, str) else value))
+        match tuple(item.values()) if isinstance(item, dict) else item:
+            case (str(name), bytes() | str() | None as value):
+                pairs.append((name, value.encode() if isinstance(value, str) else value))
+            case _:
+                raise _refused(_WRONG_HEADERS)
     return pairs
 
 
