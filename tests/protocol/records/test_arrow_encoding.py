@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.protocol.records.arrow_encoding import rows_of
+from raylog.protocol.records.arrow_encoding import by_topic, rows_of
 
 SECOND_PAST_64_BITS = 1 << 60
 """In milliseconds it exceeds 64 bits."""
@@ -79,3 +79,11 @@ def test_headers_that_cannot_be_read_are_refused() -> None:
     not_utf8 = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff"]).buffers())
     headers = pa.MapArray.from_arrays(pa.array([0, 1], pa.int32()), not_utf8, pa.array([b""]))
     assert refusal(headers=headers).startswith("the column headers cannot be read: ")
+
+
+def test_rows_with_a_topic_alone_are_kept() -> None:
+    table = pa.table({"topic": ["b", "a", "b"]})
+    assert [(name, [rows.row_count for rows in rows_of(part)]) for name, part in by_topic(table)] == [
+        ("b", [2]),
+        ("a", [1]),
+    ]
