@@ -108,7 +108,8 @@ class TlsEndpoint(AcceptedEndpoint):
         for received in early:
             self._incoming.write(received)
         self._send_encrypted()
-        self._transport.resume_reading()
+        if self._reading:
+            self._transport.resume_reading()
         if failure is None:
             self._complete()
         elif not isinstance(failure, ssl.SSLWantReadError):
@@ -169,6 +170,10 @@ class TlsEndpoint(AcceptedEndpoint):
         if ended:
             self.close()
             return
+        if self._reading and not connection.wants_bytes and not connection.closing:
+            # Without a report, the connection is not flushed. What has arrived further would gather in `_incoming`.
+            self._reading = False
+            self._transport.pause_reading()
         self._expect(connection.missing_bytes)
         if self._outgoing.pending:  # OpenSSL answers some records by itself
             self._send_encrypted()
