@@ -41,7 +41,8 @@ class FrameSession(ServedEndpoint):
     async def request(self, frame: bytes) -> bytes:
         """The response to a request, both without the length prefix; empty if the protocol defines no response.
 
-        Raises KafkaError(NETWORK_EXCEPTION) if the broker closes the connection instead of responding.
+        Raises KafkaError(NETWORK_EXCEPTION) if the broker closes the connection instead of responding. If the call is
+        cancelled while it waits for the response, the session is closed.
         """
         async with self._turn:
             answer = self._answer = asyncio.get_running_loop().create_future()
@@ -54,7 +55,11 @@ class FrameSession(ServedEndpoint):
                 report = partial(self._server.node.bytes_received, self._connection, count, now())
                 self._server.event(report, endpoint=self)
             self.flush()
-            output: bytes = await answer
+            try:
+                output: bytes = await answer
+            except asyncio.CancelledError:  # the response would be taken for that of the next request
+                self.abort()
+                raise
             return output
 
     def flush(self) -> None:
