@@ -26,6 +26,7 @@ from raylog.logstore.segment import LOG_SUFFIX, RELATIVE_OFFSET_MAX, Segment, fi
 from raylog.logstore.segment_swap import CLEANED_SUFFIX, remove_cleaned
 from raylog.protocol.records.batch import BatchHeader, parse_header
 from raylog.protocol.records.compaction import (
+    CLEANED_BYTES_MAX,
     SLOT_BYTES,
     OffsetMap,
     Place,
@@ -186,7 +187,7 @@ class _Cleaning:
                 elif transactions.is_aborted(header) or header.last_offset < plan.first_dirty:
                     pass
                 elif header.record_count:
-                    records = decompressed_records(batch, 0, header)
+                    records = decompressed_records(batch, 0, header, CLEANED_BYTES_MAX)
                     if not latest.add(records, header, first=plan.first_dirty):
                         return False
                 latest.latest_offset = max(latest.latest_offset, header.last_offset)

@@ -28,6 +28,7 @@ from raylog.protocol.records.batch import (
     with_payload,
 )
 from raylog.protocol.records.compression import CODECS_KNOWN, Codec, compress, decompressed_chunks
+from raylog.protocol.records.reader import DECOMPRESSED_BYTES_MAX
 from raylog.protocol.records.record_scan import RecordError, RecordScan, kernel
 
 _CREATE_TIME = MessageTimestampType.CREATE_TIME
@@ -185,7 +186,7 @@ def _scan_decompressed(
             if inline_bytes is not None and size_bytes > inline_bytes:
                 raise TooMuchWork
             scan.feed(chunk)
-            if scan.is_full:
+            if scan.is_full or size_bytes > DECOMPRESSED_BYTES_MAX:
                 break
             if kept is not None:
                 if size_bytes > RECOMPRESSED_BYTES_MAX:
@@ -194,6 +195,10 @@ def _scan_decompressed(
     except KafkaError as error:
         # CORRUPT_MESSAGE would say that bytes changed on their way, and clients would send the same ones again.
         raise invalid_record(error.message) from error
+    if size_bytes > DECOMPRESSED_BYTES_MAX and not scan.errors:
+        # Consumers and the log cleaner would not read it. With this code, producers split the batch.
+        text = f"a batch that decompresses to more than {DECOMPRESSED_BYTES_MAX} bytes"
+        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, text)
     return size_bytes, kept
 
 

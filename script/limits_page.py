@@ -116,6 +116,7 @@ LIMITS: dict[str, tuple[Limit, ...]] = {
     ),
     "Writing": (
         Limit("a batch of records", MESSAGE_MAX_BYTES, "bytes", "MESSAGE_TOO_LARGE"),
+        Limit("a batch of records, decompressed", DECOMPRESSED_BYTES_MAX, "bytes", "MESSAGE_TOO_LARGE"),
         Limit("a batch that is recompressed", RECOMPRESSED_BYTES_MAX, "bytes", "INVALID_RECORD"),
         Limit("record errors in a response", RECORD_ERRORS_MAX, "", "the first ones are returned"),
     ),

@@ -28,7 +28,7 @@ from raylog.protocol.records.batch import (
     rebuilt,
 )
 from raylog.protocol.records.compression import Buffer, compress
-from raylog.protocol.records.reader import decompressed_records
+from raylog.protocol.records.reader import DECOMPRESSED_BYTES_MAX, decompressed_records
 from raylog.protocol.records.varints import varint
 
 compiled: Any = None
@@ -45,6 +45,9 @@ _PLACES_MAX: Final = 4096
 """Of one call; C leaves batches for which there is no space."""
 _GROWTH_BYTES: Final = 20
 """By which a record can grow when its timestamp delta changes."""
+CLEANED_BYTES_MAX: Final = 3 * DECOMPRESSED_BYTES_MAX
+"""Largest decompressed batch that is cleaned. Producers may send DECOMPRESSED_BYTES_MAX, and the delete horizon
+lengthens the smallest records to more than twice their size."""
 
 
 class Retained(NamedTuple):
@@ -302,7 +305,7 @@ def compacted(batch: Buffer, header: BatchHeader, latest: OffsetMap, *, now_ms: 
     Raises CORRUPT_MESSAGE.
     """
     horizon = delete_horizon_ms(header)
-    records = decompressed_records(batch, 0, header)
+    records = decompressed_records(batch, 0, header, CLEANED_BYTES_MAX)
     keep_tombstones = horizon is None or now_ms < horizon
     retained = latest.retain(records, header, keep_tombstones=keep_tombstones)
     if not retained.kept:
@@ -321,7 +324,7 @@ def compacted(batch: Buffer, header: BatchHeader, latest: OffsetMap, *, now_ms: 
 
 def with_delete_horizon(batch: Buffer, header: BatchHeader, horizon_ms: int) -> Buffer:
     """The same batch with a delete horizon: a marker that may be dropped then. Raises CORRUPT_MESSAGE."""
-    records = decompressed_records(batch, 0, header)
+    records = decompressed_records(batch, 0, header, CLEANED_BYTES_MAX)
     shift = header.base_timestamp - horizon_ms
     all_of_them = PythonOffsetMap(0).retain(records, header, keep_tombstones=True, shift=shift)
     changed = _with_horizon(header, horizon_ms)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from raylog.core.errors import ErrorCode, KafkaError
+from raylog.logstore import record_set
 from raylog.logstore.record_set import (
     INLINE_BYTES_MAX,
     CheckedRecordSet,
@@ -21,6 +22,7 @@ from raylog.protocol.records import record_scan
 from raylog.protocol.records.batch import parse_header, verify_crc
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.compression import Codec
+from raylog.protocol.records.reader import decompressed_records
 from tests.logstore.batches import NOW, batch
 from tests.protocol.records.raw_batches import CONTROL, LOG_APPEND_TIME, raw_batch, raw_record, sized, varint
 
@@ -33,9 +35,9 @@ EXCESSIVE_HEADERS = sized(b"\0\0\0\x01\x01" + varint(HUGE))
 def check(
     data: bytes | bytearray, settings: LogSettings | None = None, *, from_client: bool = True, inline: int | None = None
 ) -> CheckedRecordSet:
-    record_set = memoryview(bytearray(data))
+    sent = memoryview(bytearray(data))
     large = settings or LogSettings(max_message_bytes=1 << 30)
-    return check_record_set(record_set, large, now_ms=NOW, from_client=from_client, inline_bytes=inline)
+    return check_record_set(sent, large, now_ms=NOW, from_client=from_client, inline_bytes=inline)
 
 
 def poison(payload: bytes, count: int, **more: Any) -> bytes:
@@ -152,6 +154,20 @@ def test_a_high_ratio_is_accepted_in_bounded_memory(codec: Codec) -> None:
         tracemalloc.stop()
     assert checked.decompressed_bytes > 50 << 20
     assert peak < len(bomb) + (4 << 20)
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_a_batch_that_consumers_and_the_cleaner_do_not_decompress_is_refused(
+    codec: Codec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bomb = batch(bytes(1 << 20), codec=codec)
+    size_bytes = len(decompressed_records(bomb, 0, parse_header(bomb)))
+    monkeypatch.setattr(record_set, "DECOMPRESSED_BYTES_MAX", size_bytes)
+    assert check(bomb).decompressed_bytes == size_bytes
+    monkeypatch.setattr(record_set, "DECOMPRESSED_BYTES_MAX", size_bytes - 1)
+    with pytest.raises(KafkaError, match=f"decompresses to more than {size_bytes - 1} bytes") as caught:
+        check(bomb)
+    assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
 
 
 def test_a_snappy_block_is_decompressed_at_once_and_therefore_limited() -> None:

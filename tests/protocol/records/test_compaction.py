@@ -13,6 +13,7 @@ from raylog.protocol.records import compaction
 from raylog.protocol.records.batch import parse_header, rebuilt, verify_crc, write_crc
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.compaction import (
+    CLEANED_BYTES_MAX,
     SECRET_BYTES,
     CompiledOffsetMap,
     OffsetMap,
@@ -25,7 +26,7 @@ from raylog.protocol.records.compaction import (
     with_delete_horizon,
 )
 from raylog.protocol.records.compression import Codec
-from raylog.protocol.records.reader import Record, decompressed_records, read_records
+from raylog.protocol.records.reader import DECOMPRESSED_BYTES_MAX, Record, decompressed_records, read_records
 
 SECRET = bytes(range(SECRET_BYTES))
 NOW_MS = 1_700_000_000_000
@@ -261,3 +262,16 @@ def test_the_hash_is_siphash() -> None:
         assert compaction.compiled.add(slots, SECRET, 0, 1, decompressed_records(batch, 0, header), 0, 1, 0) == (0, 1)
         used = slots[:24] if any(slots[16:24]) else slots[24:]
         assert used[:16].hex() == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_batch_that_a_producer_may_send_can_be_cleaned_again_when_its_tombstones_have_a_horizon(kind: str) -> None:
+    """Even if it consists of the smallest records, and each becomes as long as it can."""
+    batch = build_batch([NewRecord(b"", None, 0)] * 60)
+    lengthened = compacted(batch, parse_header(batch), new_map(kind), now_ms=0, horizon_ms=(1 << 63) - 1)
+    assert lengthened is not None
+    growth = len(decompressed_records(lengthened, 0, parse_header(lengthened))) / (
+        len(decompressed_records(batch, 0, parse_header(batch)))
+    )
+    assert growth > 2
+    assert growth * DECOMPRESSED_BYTES_MAX < CLEANED_BYTES_MAX
