@@ -109,6 +109,7 @@ __all__ = [
     "ErrorCode",
     "FencedError",
     "GroupMetadata",
+    "InvalidBatchError",
     "KafkaError",
     "LargeMessageDroppedError",
     "MalformedBatch",
