@@ -10,7 +10,6 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from time import monotonic
 from typing import Any
 
@@ -100,29 +99,30 @@ class WorkThread:
     async def _run_batch(self, batch: Batch, goes_on: Callable[[], bool]) -> None:
         lane, records, results = batch.lane, batch.records, self._results
         if self._takes_batches and not batch.refused and len(records) > 1 and goes_on():
-            with suppress(Exception, SystemExit):  # the record that it fails at is found below
-                found = await self._call(list(records))
+            found = await self._call(list(records))
+            if not isinstance(found, Failure):  # else the record that it fails at is found below
                 results += [Result(lane, record, outputs) for record, outputs in zip(records, found, strict=True)]
                 return
         for record in records:
             if not goes_on():
                 return
-            failure, outputs = batch.refused.get(record.offset), list[OutputRecord]()
-            if failure is None:
-                try:
-                    [outputs] = await self._call([record])
-                except (Exception, SystemExit) as error:
-                    failure = Failure.of(error, trace="".join(traceback.format_exception(error)))
-            results.append(Result(lane, record, outputs, failure))
-            if failure is not None:
+            found = batch.refused.get(record.offset) or await self._call([record])
+            if isinstance(found, Failure):
+                results.append(Result(lane, record, failure=found))
                 return
+            results.append(Result(lane, record, found[0]))
 
-    async def _call(self, records: list[ConsumerRecord]) -> list[list[OutputRecord]]:
+    async def _call(self, records: list[ConsumerRecord]) -> list[list[OutputRecord]] | Failure:
         """The outputs of each record; it is one unless the work takes batches."""
-        result = self._work.process_batch(records) if self._takes_batches else self._work(records[0])
-        if self._runner is not None and inspect.isawaitable(result):
-            result = await result
-        return self._each_of(result, len(records)) if self._takes_batches else [outputs_of(result, self._output)]
+        try:
+            result = self._work.process_batch(records) if self._takes_batches else self._work(records[0])
+            if self._runner is not None and inspect.isawaitable(result):
+                result = await result
+            return self._each_of(result, len(records)) if self._takes_batches else [outputs_of(result, self._output)]
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # also SystemExit, CancelledError of an inner task, and panics of extensions
+            return Failure.of(error, trace="".join(traceback.format_exception(error)))
 
     def _each_of(self, results: Any, count: int) -> list[list[OutputRecord]]:
         """What `process_batch` has returned, for each record. Raises TypeError."""
