@@ -98,16 +98,19 @@ class WorkThread:
 
     async def _run_batch(self, batch: Batch, goes_on: Callable[[], bool]) -> None:
         lane, records, results = batch.lane, batch.records, self._results
-        if self._takes_batches and not batch.refused and len(records) > 1 and goes_on():
+        one_by_one = bool(batch.refused) or records[0].offset < lane.one_by_one_until
+        if self._takes_batches and not one_by_one and len(records) > 1 and goes_on():
             found = await self._call(list(records))
-            if not isinstance(found, Failure):  # else the record that it fails at is found below
+            if not isinstance(found, Failure):
                 results += [Result(lane, record, outputs) for record, outputs in zip(records, found, strict=True)]
                 return
+            lane.one_by_one_until = records[-1].offset + 1
         for record in records:
             if not goes_on():
                 return
             found = batch.refused.get(record.offset) or await self._call([record])
             if isinstance(found, Failure):
+                lane.one_by_one_until = record.offset + 1
                 results.append(Result(lane, record, failure=found))
                 return
             results.append(Result(lane, record, found[0]))

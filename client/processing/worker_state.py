@@ -44,6 +44,8 @@ class Lane:
     """Failed attempts at the first pending record."""
     retry_ms: int = 0
     """Not worked on before (monotonic)."""
+    one_by_one_until: int = 0
+    """Records before this offset are worked on one by one, as a batch of them has failed. Used by the work thread."""
 
 
 class Batch(NamedTuple):
