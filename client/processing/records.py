@@ -9,6 +9,9 @@ from raylog.client.consumer.fetched import ConsumerRecord
 
 ERROR_HEADER: Final = "__connect.errors."
 """Begins the names of the headers that Kafka Connect gives to records of its dead letter queues (KIP-298)."""
+MESSAGE_BYTES_MAX: Final = 8 * 1024
+"""Of the error, in the headers of a dead letter; the message often quotes the record."""
+TRACE_BYTES_MAX: Final = 32 * 1024
 KEY_AND_VALUE: Final = 2
 
 
@@ -64,14 +67,17 @@ def dead_letter(
         "task.id": str(worker),
         "class.name": work,
         "exception.class.name": failure.error_class,
-        "exception.message": failure.message,
-        "exception.stacktrace": failure.trace,
     }
-    headers = [
-        *record.headers,
-        *((ERROR_HEADER + name, text.encode(errors="replace")) for name, text in errors.items()),
-    ]
+    encoded = {name: text.encode(errors="replace") for name, text in errors.items()}
+    encoded["exception.message"] = _beginning(failure.message, MESSAGE_BYTES_MAX)
+    encoded["exception.stacktrace"] = _beginning(failure.trace, TRACE_BYTES_MAX)
+    headers = [*record.headers, *((ERROR_HEADER + name, text) for name, text in encoded.items())]
     return OutputRecord(record.value, record.key, headers, topic, timestamp_ms=max(record.timestamp_ms, 0))
+
+
+def _beginning(text: str, bytes_max: int) -> bytes:
+    """Whole characters."""
+    return text[:bytes_max].encode(errors="replace")[:bytes_max].decode(errors="ignore").encode()
 
 
 def _is_one(result: Any) -> bool:

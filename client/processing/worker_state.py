@@ -71,7 +71,8 @@ class Send(NamedTuple):
 
     record: ConsumerRecord
     output: OutputRecord
-    is_dead_letter: bool = False
+    failure: Failure | None = None
+    """Why the record has failed; the output is its dead letter."""
 
 
 class FailedRecord(NamedTuple):
@@ -194,18 +195,23 @@ class WorkerState:
                 if letter is None:
                     continue
                 lane.dead_letters += 1
-                sends.append(Send(record, letter, is_dead_letter=True))
+                sends.append(Send(record, letter, result.failure))
             self._done(lane, record, now_ms)
         return sends
 
     def refused(self, send: Send, failure: Failure) -> None:
-        """A broker will never accept the output. The work is undone, and done again up to its record, which fails."""
+        """A broker will never accept the output. The work is undone, and done again up to its record, which fails.
+
+        A dead letter is made once more, without message and trace, as it may be too large.
+        """
         tp, offset = TopicPartition(send.record.topic, send.record.partition), send.record.offset
         self.must_rewind = True
-        if send.is_dead_letter:
-            self.failed = self.failed or FailedRecord(tp, offset, failure, 1)
-        else:
+        if send.failure is None:
             self._refused[tp, offset] = failure
+        elif send.failure.message or send.failure.trace:
+            self._refused[tp, offset] = send.failure._replace(message="", trace="", retriable=False)
+        else:
+            self.failed = self.failed or FailedRecord(tp, offset, failure, 1)
 
     def _failed(self, lane: Lane, record: ConsumerRecord, failure: Failure, now_ms: int) -> OutputRecord | None:
         """The dead letter, if the record is to be passed over."""

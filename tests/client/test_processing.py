@@ -267,6 +267,26 @@ def test_an_output_that_is_too_large(bench: Bench, delivery: str, by_broker: boo
     assert running.stop().counts.dead_letters == 1
 
 
+def quotes(record: raylog.ConsumerRecord) -> Any:
+    raise ValueError(f"cannot parse {record.value!r}")
+
+
+@pytest.mark.parametrize("size", [300_000, 1_040_000])
+def test_a_large_record_becomes_a_dead_letter(bench: Bench, size: int) -> None:
+    """Its error quotes it. One that has hardly room for headers gets those without texts."""
+    with raylog.Producer(bootstrap_servers=bench.target.plain) as producer:
+        producer.send(bench.source, b"\xff" * size, partition=0)
+    running = bench.start(quotes, retries=0, dead_letter_topic=bench.letters)
+    wait_until(lambda: running.ended.done() or running.progress().counts.dead_letters == 1)
+    running.stop()
+    [letter] = bench.read(bench.letters, 1)
+    assert letter.value == b"\xff" * size
+    headers = dict(letter.headers)
+    assert headers[ERROR_HEADER + "exception.class.name"] == b"builtins.ValueError"
+    message = headers[ERROR_HEADER + "exception.message"]
+    assert message == (b"cannot parse b'" + rb"\xff" * 8192)[:8192] if size == 300_000 else message == b""
+
+
 def without_key(record: raylog.ConsumerRecord) -> Any:
     return OutputRecord(record.value, None if record.value == b"3" else b"k", partition=0)
 

@@ -120,7 +120,7 @@ class TestFailures:
         state = state_of(retries=0, dead_letter_topic="dead")
         state.polled(records(A, 7, 8))
         [letter] = state.worked(work(state, 0, (A, 7)), 0)
-        assert letter.is_dead_letter
+        assert letter.failure == BAD
         assert (letter.output.topic, letter.output.key, letter.output.value) == ("dead", b"k", b"7")
         assert dict(letter.output.headers)["__connect.errors.offset"] == b"7"
         assert sent(state, work(state, 0)) == [8]
@@ -136,8 +136,17 @@ class TestFailures:
         assert state.rewind() == {A: 0}
         state.polled(records(A, 0, 1, 2))
         sends = state.worked(work(state, 0), 0) + state.worked(work(state, 0), 0)
-        assert [(send.record.offset, send.is_dead_letter) for send in sends] == [(0, False), (1, True), (2, False)]
-        state.refused(sends[1], BAD)  # the dead letter too
+        assert [(send.record.offset, send.failure is not None) for send in sends] == [(0, False), (1, True), (2, False)]
+        assert dict(sends[1].output.headers)["__connect.errors.exception.message"] == b"bad"
+        state.refused(sends[1], BAD)  # the dead letter too: it is sent once more without texts
+        state.rewind()
+        state.polled(records(A, 0, 1, 2))
+        sends = state.worked(work(state, 0), 0)
+        headers = dict(sends[1].output.headers)
+        assert headers["__connect.errors.exception.class.name"] == b"builtins.ValueError"
+        assert headers["__connect.errors.exception.message"] == b""
+        assert state.failed is None
+        state.refused(sends[1], BAD)
         assert state.failed is not None
         assert state.failed.offset == 1
 
@@ -280,6 +289,14 @@ def test_a_dead_letter_of_a_message_that_is_no_text() -> None:
     [record] = records(A, 0)
     letter = dead_letter(record, Failure("E", "\ud800"), topic="d", pool="p", worker=0, work="w")
     assert dict(letter.headers)["__connect.errors.exception.message"] == b"?"
+
+
+def test_a_dead_letter_has_only_the_beginning_of_long_texts() -> None:
+    [record] = records(A, 0)
+    letter = dead_letter(record, Failure("E", "é" * 300_000, "x" * 300_000), topic="d", pool="p", worker=0, work="w")
+    headers = dict(letter.headers)
+    assert headers["__connect.errors.exception.message"] == "é".encode() * 4096
+    assert headers["__connect.errors.exception.stacktrace"] == b"x" * 32 * 1024
 
 
 @pytest.mark.parametrize(
