@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from raylog.config.consumer_groups import CONSUMER
 from raylog.core.errors import ConfigError
 
 AT_LEAST_ONCE: Final = "at_least_once"
@@ -57,8 +60,9 @@ class ProcessSettings:
                 not isinstance(getattr(self, name), str) or not getattr(self, name)
             ):
                 raise ConfigError(f"{name}={getattr(self, name)!r}: must be the name of a topic, or None")
-        if self.dead_letter_topic in self.topics:
-            raise ConfigError(f"dead_letter_topic={self.dead_letter_topic!r}: is one of the topics that are read")
+        for name in ("output", "dead_letter_topic"):
+            if self._reads(getattr(self, name)):
+                raise ConfigError(f"{name}={getattr(self, name)!r}: is one of the topics that are read")
         if self.delivery not in (AT_LEAST_ONCE, EXACTLY_ONCE):
             raise ConfigError(f"delivery={self.delivery!r}: must be {AT_LEAST_ONCE!r} or {EXACTLY_ONCE!r}")
         self._check_number("concurrency", 1, CONCURRENCY_MAX)
@@ -80,6 +84,17 @@ class ProcessSettings:
         """Those that must exist."""
         others = [topic for topic in (self.output, self.dead_letter_topic) if topic is not None]
         return [*(topic for topic in self.topics if not topic.startswith("^")), *others]
+
+    def _reads(self, topic: str | None) -> bool:
+        if topic is None or topic in self.topics:
+            return topic is not None
+        config = {key.replace("_", "."): value for key, value in self.consumer_config.items()}
+        matches = re.fullmatch if config.get("group.protocol") == CONSUMER else re.match
+        for pattern in self.topics:
+            with suppress(re.error):  # the consumer refuses it
+                if pattern.startswith("^") and matches(pattern, topic):
+                    return True
+        return False
 
     def _check_number(self, name: str, least: int, greatest: int) -> None:
         value = getattr(self, name)

@@ -314,6 +314,9 @@ def test_a_dead_letter_has_only_the_beginning_of_long_texts() -> None:
         ({"group_id": ""}, "group_id='': must be set"),
         ({"output": ""}, "output='': must be the name of a topic"),
         ({"dead_letter_topic": "t"}, "dead_letter_topic='t': is one of the topics that are read"),
+        ({"output": "t"}, "output='t': is one of the topics that are read"),
+        ({"topics": ("a", "^im"), "dead_letter_topic": "images-failed"}, "'images-failed': is one of the topics"),
+        ({"topics": ("^im.*",), "output": "images-done"}, "output='images-done': is one of the topics"),
         ({"consumer_config": {"enable_auto_commit": True}}, "consumer_config: enable.auto.commit cannot be set"),
         ({"consumer_config": {"large.message.enabled": True}}, "consumer_config: large.message.enabled cannot be set"),
         ({"producer_config": {"transactional.id": "x"}}, "producer_config: transactional.id cannot be set"),
@@ -323,6 +326,20 @@ def test_invalid_settings(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as refused:
         state_of(**settings)
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "config"),
+    [
+        ("^images-(?!failed)", {}),
+        ("^s-failed", {}),
+        ("^images", {"group.protocol": "consumer"}),  # the coordinator matches whole names
+        ("^images", {"group_protocol": "consumer"}),
+        ("^(", {}),  # refused by the consumer
+    ],
+)
+def test_patterns_that_do_not_match_the_dead_letter_topic(pattern: str, config: dict[str, Any]) -> None:
+    state_of(topics=(pattern,), dead_letter_topic="images-failed", consumer_config=config)
 
 
 def test_a_worker_that_dies_without_progress_is_given_up() -> None:
