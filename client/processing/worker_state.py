@@ -116,8 +116,11 @@ class WorkerState:
         self._refused: dict[tuple[TopicPartition, int], Failure] = {}
         self._done_since_ms: int | None = None
         self._commit_after_ms = 0
+        self._commit_first = False
+        """Whether the records behind a dead letter wait for its commit."""
         self._turn = 0
         self._rewinds = 0
+        self._rewind_counts = True
 
     # --- partitions
 
@@ -205,7 +208,7 @@ class WorkerState:
         A dead letter is made once more, without message and trace, as it may be too large.
         """
         tp, offset = TopicPartition(send.record.topic, send.record.partition), send.record.offset
-        self.must_rewind = True
+        self.must_rewind, self._rewind_counts = True, False
         if send.failure is None:
             self._refused[tp, offset] = failure
         elif send.failure.message or send.failure.trace:
@@ -239,6 +242,10 @@ class WorkerState:
         lane.next_offset = record.offset + 1
         lane.done += 1
         lane.attempts, lane.retry_ms = 0, 0
+        if (lane.tp, record.offset) in self._refused:
+            following = lane.pending[0].offset if lane.pending else None
+            # what is behind the dead letter may be refused too, and must not undo it again
+            self._commit_first |= (lane.tp, following) not in self._refused
         if self._done_since_ms is None:
             self._done_since_ms = now_ms
 
@@ -252,7 +259,7 @@ class WorkerState:
             return False
         idle = not any(lane.pending and lane.retry_ms <= now_ms for lane in self._lanes.values())
         late = now_ms - self._done_since_ms >= self._settings.commit_interval_ms
-        return ending or idle or late
+        return ending or idle or late or self._commit_first
 
     def offsets(self) -> dict[TopicPartition, int]:
         """What is to be committed."""
@@ -260,6 +267,7 @@ class WorkerState:
 
     def committed(self, offsets: Mapping[TopicPartition, int]) -> None:
         self._done_since_ms = None
+        self._commit_first = False
         self._rewinds = 0
         self.counts.commits += 1
         for tp, offset in offsets.items():
@@ -279,12 +287,16 @@ class WorkerState:
         self._commit_after_ms = now_ms + COMMIT_BACKOFF_MS
 
     def rewind(self) -> dict[TopicPartition, int]:
-        """Undo what is not committed: where to go on. Raises OverflowError after REWINDS_MAX in a row."""
-        self._rewinds += 1
+        """Undo what is not committed: where to go on. Raises OverflowError after REWINDS_MAX in a row.
+
+        Those after which a refused record will become a dead letter do not count.
+        """
+        self._rewinds += self._rewind_counts
         if self._rewinds > REWINDS_MAX:
             raise OverflowError(self._rewinds)
-        self.must_rewind = False
+        self.must_rewind, self._rewind_counts = False, True
         self._done_since_ms = None
+        self._commit_first = False
         offsets = {tp: lane.uncommitted_from for tp, lane in self._lanes.items() if lane.uncommitted_from is not None}
         for tp in offsets:
             self._lanes[tp] = Lane(tp)

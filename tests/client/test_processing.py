@@ -267,6 +267,19 @@ def test_an_output_that_is_too_large(bench: Bench, delivery: str, by_broker: boo
     assert running.stop().counts.dead_letters == 1
 
 
+def all_too_large(record: raylog.ConsumerRecord) -> Any:
+    return b"3" * 2_000_000
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_many_outputs_that_are_too_large(bench: Bench, delivery: str) -> None:
+    bench.write(15)
+    running = bench.start(all_too_large, delivery=delivery, dead_letter_topic=bench.letters)
+    wait_until(lambda: running.ended.done() or running.progress().counts.dead_letters == 15)
+    running.stop()
+    assert bench.values(15, bench.letters) == [b"%d" % number for number in range(15)]
+
+
 def quotes(record: raylog.ConsumerRecord) -> Any:
     raise ValueError(f"cannot parse {record.value!r}")
 

@@ -150,6 +150,32 @@ class TestFailures:
         assert state.failed is not None
         assert state.failed.offset == 1
 
+    def test_a_dead_letter_of_a_refused_output_is_committed_before_the_records_behind_it(self) -> None:
+        """Else each refusal behind it undoes it."""
+        state = state_of(dead_letter_topic="dead", commit_interval_ms=60_000)
+        state.polled(records(A, *range(50)))
+        for offset in range(0, 50, 2):
+            sends = state.worked(work(state, 0, count=50), 0)
+            for send in sends[:2]:  # two that are known to be refused need no commit in between
+                state.refused(send, BAD._replace(retriable=False))
+            assert state.rewind()[A] == offset
+            state.polled(records(A, *range(offset, 50)))
+            assert sent(state, work(state, 0)) == [offset]
+            assert not state.commit_due(0)
+            assert sent(state, work(state, 0)) == [offset + 1]
+            assert state.commit_due(0)
+            state.committed(state.offsets())
+        assert state.counts.dead_letters == 50
+
+    def test_undone_for_new_refusals(self) -> None:
+        """More often than REWINDS_MAX, without a commit: that comes to an end."""
+        state = state_of(dead_letter_topic="dead")
+        for offset in range(2 * REWINDS_MAX):
+            state.polled(records(A, *range(offset + 1)))
+            sends = [send for _ in range(offset + 1) for send in state.worked(work(state, 0), 0)]
+            state.refused(sends[-1], BAD._replace(retriable=False))
+            assert state.rewind() == {A: 0}
+
 
 class TestCommits:
     def test_at_once_when_there_is_nothing_else_to_do(self) -> None:
