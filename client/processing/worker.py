@@ -246,7 +246,7 @@ class Worker:
             raise ProcessingError(f"output topic {send.output.topic!r}: {error}", code=error.code) from error
         elif self._settings.exactly_once or is_of_another or error.code.retriable:
             log.warning("output not sent", extra={"topic": send.output.topic, "reason": str(error)})
-            self._used_state.must_rewind = True
+            self._used_state.undo(_ms(), retriable=error.code.retriable)
         else:
             raise error
 
@@ -289,6 +289,7 @@ class Worker:
             text = f"group {self._settings.group_id!r} cannot commit offsets of {topics}: {error}"
             raise ProcessingError(text, code=error.code) from error
         if isinstance(error, AbortableError):
+            self._used_state.undo(_ms(), retriable=error.code.retriable)
             await self._rewind()
         elif error.code is ErrorCode.FENCED_INSTANCE_ID:
             raise FencedError(error.code, error.message) from error

@@ -121,6 +121,10 @@ class WorkerState:
         self._turn = 0
         self._rewinds = 0
         self._rewind_counts = True
+        self._unavailable_ms: int | None = None
+        """When an output or a commit has failed because of an error that may pass."""
+        self._pauses = 0
+        """After such errors, in a row."""
 
     # --- partitions
 
@@ -216,6 +220,13 @@ class WorkerState:
         else:
             self.failed = self.failed or FailedRecord(tp, offset, failure, 1)
 
+    def undo(self, now_ms: int, *, retriable: bool) -> None:
+        """What is not committed must be undone; if the error may pass, its work is done again after a pause."""
+        self.must_rewind = True
+        if retriable:
+            self._rewind_counts = False
+            self._unavailable_ms = now_ms
+
     def _failed(self, lane: Lane, record: ConsumerRecord, failure: Failure, now_ms: int) -> OutputRecord | None:
         """The dead letter, if the record is to be passed over."""
         settings = self._settings
@@ -268,7 +279,7 @@ class WorkerState:
     def committed(self, offsets: Mapping[TopicPartition, int]) -> None:
         self._done_since_ms = None
         self._commit_first = False
-        self._rewinds = 0
+        self._rewinds = self._pauses = 0
         self.counts.commits += 1
         for tp, offset in offsets.items():
             lane = self._lanes.get(tp)
@@ -289,7 +300,8 @@ class WorkerState:
     def rewind(self) -> dict[TopicPartition, int]:
         """Undo what is not committed: where to go on. Raises OverflowError after REWINDS_MAX in a row.
 
-        Those after which a refused record will become a dead letter do not count.
+        Those after which a refused record will become a dead letter, and those after errors that may pass, do not
+        count.
         """
         self._rewinds += self._rewind_counts
         if self._rewinds > REWINDS_MAX:
@@ -298,6 +310,12 @@ class WorkerState:
         self._done_since_ms = None
         self._commit_first = False
         offsets = {tp: lane.uncommitted_from for tp, lane in self._lanes.items() if lane.uncommitted_from is not None}
+        retry_ms = 0
+        if self._unavailable_ms is not None:
+            self._pauses += 1
+            settings = self._settings
+            pause_ms = backoff_ms(self._pauses, settings.retry_backoff_ms, settings.retry_backoff_max_ms, self._jitter)
+            retry_ms, self._unavailable_ms = self._unavailable_ms + pause_ms, None
         for tp in offsets:
-            self._lanes[tp] = Lane(tp)
+            self._lanes[tp] = Lane(tp, retry_ms=retry_ms)
         return offsets

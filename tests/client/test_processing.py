@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,9 @@ from raylog.client.errors import ProcessingError
 from raylog.client.processing.records import ERROR_HEADER, OutputRecord
 from raylog.client.processing.settings import AT_LEAST_ONCE, EXACTLY_ONCE, ProcessSettings
 from raylog.client.processing.worker import Worker, WorkerProgress, WorkerSpec
+from raylog.client.processing.worker_state import REWINDS_MAX
 from raylog.security.acl import Operation, ResourceType
+from raylog.testing.cluster import TestCluster
 from tests.client.served import Target
 from tests.client.test_revoked_permissions import CONFIG, denied
 from tests.support.cluster_thread import cluster_thread
@@ -316,6 +319,30 @@ def test_of_a_refused_batch_only_the_invalid_record_becomes_a_dead_letter(bench:
     [letter] = bench.read(bench.letters, 1)
     assert letter.value == b"3"
     assert running.stop().counts.dead_letters == 1
+
+
+def remembered(record: raylog.ConsumerRecord) -> Any:
+    SEEN.append(int(record.value))
+    return record.value
+
+
+def test_outputs_whose_leader_is_not_available_for_long(tmp_path: Path) -> None:
+    SEEN.clear()
+    with TestCluster(tmp_path, brokers=2, config={"offsets.topic.replication.factor": "2"}) as cluster:
+        bench = Bench(Target(cluster.bootstrap_servers))
+        bench.source, bench.output = "in", "out"
+        with raylog.AdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+            for topic, leader in (("in", 0), ("out", 1)):
+                admin.create_topics(raylog.NewTopic(topic, replica_assignments={0: [leader], 1: [leader]}))
+        bench.write(3)
+        cluster.kill(1)
+        impatient = {"request_timeout_ms": 300, "delivery_timeout_ms": 400}
+        running = bench.start(remembered, producer_config=impatient, retry_backoff_max_ms=1)
+        wait_until(lambda: running.ended.done() or SEEN.count(0) > REWINDS_MAX + 1)
+        cluster.start(1)
+        wait_until(lambda: running.ended.done() or running.progress().counts.records == 3)
+        assert running.stop().counts.outputs == 3
+        assert set(bench.values(3)) == {b"0", b"1", b"2"}
 
 
 def not_an_output(record: raylog.ConsumerRecord) -> Any:

@@ -235,6 +235,34 @@ class TestCommits:
         with pytest.raises(OverflowError):
             state.rewind()
 
+    def test_undone_because_brokers_are_not_available(self) -> None:
+        """It is worked on again after pauses, as often as necessary."""
+        state = state_of(retry_backoff_ms=100, retry_backoff_max_ms=400)
+        pauses = []
+        now_ms = 0
+        for _ in range(2 * REWINDS_MAX):
+            state.polled(records(A, 0))
+            state.worked(work(state, now_ms), now_ms)
+            for retriable in (True, False):  # of another record of the same transaction
+                state.undo(now_ms, retriable=retriable)
+            assert state.commit_due(now_ms)
+            assert state.rewind() == {A: 0}
+            before_ms = now_ms
+            while state.paused(now_ms):
+                assert state.paused(now_ms) == {A}
+                now_ms += 100
+            pauses.append(now_ms - before_ms)
+        assert pauses[:4] == [100, 200, 400, 400]
+        assert set(pauses[4:]) == {400}
+        state.polled(records(A, 0))
+        state.worked(work(state, now_ms), now_ms)
+        state.committed(state.offsets())
+        for _ in range(REWINDS_MAX):
+            state.undo(now_ms, retriable=False)
+            state.rewind()
+        with pytest.raises(OverflowError):
+            state.rewind()
+
 
 class TestPartitions:
     @pytest.mark.parametrize("delivery", [AT_LEAST_ONCE, EXACTLY_ONCE])
