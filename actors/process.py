@@ -37,6 +37,8 @@ TOPIC_SECONDS: Final = 3.0
 STOP_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 1.0
 """How often a pool asks its workers for their progress."""
+RESPONSE_SECONDS: Final = 5.0
+"""How long it waits for that; a worker does not respond while its process is suspended, or waits for resources."""
 _kept: list[Any] = []
 """Pools run until they are stopped, or this process ends, also where the program drops what `process` has returned."""
 
@@ -136,7 +138,6 @@ class PoolActor:
 
     async def stop(self, seconds: float) -> Progress:
         """Have the workers end; those that do not in time are killed."""
-        await self._ask()
         self._end(None)
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -234,8 +235,9 @@ class PoolActor:
 
     async def _ask(self) -> None:
         async def ask(number: int, worker: Any) -> None:
-            with suppress(ray.exceptions.RayError):
-                progress = await worker.progress.remote()
+            with suppress(ray.exceptions.RayError, TimeoutError):
+                async with asyncio.timeout(RESPONSE_SECONDS):
+                    progress = await worker.progress.remote()
                 if self._workers.get(number) is worker:
                     self._seen[number] = progress
                     if progress.counts.commits:
