@@ -66,6 +66,10 @@ class Progress:
     """Why it has failed."""
 
 
+STOPPED_ELSEWHERE: Final = Progress("stopped")
+"""Of a pool that another process has stopped, which has its counts."""
+
+
 @ray.remote(num_cpus=0, max_restarts=0)
 class WorkerActor:
     """One worker."""
@@ -261,21 +265,21 @@ class Pool:
         self.stop()
 
     def progress(self) -> Progress:
-        """What the pool has done so far."""
-        return self._last or _get(self._actor.progress.remote())
+        """What the pool has done so far; without counts if another process has stopped it."""
+        return self._last or _get_unless_dead(self._actor.progress.remote(), otherwise=STOPPED_ELSEWHERE)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the pool ends, at most `timeout` seconds; returns whether it has. Raises why it has failed."""
-        return self._last is not None or _get(self._actor.wait.remote(timeout))
+        return self._last is not None or _get_unless_dead(self._actor.wait.remote(timeout), otherwise=True)
 
     def stop(self, timeout: float = STOP_SECONDS) -> Progress:
         """Finish the records that are being worked on, commit, leave the group, and end all actors.
 
         Workers that do not end within `timeout` seconds are killed; what they did not commit is done again by the next
-        pool of the group. Can be called twice, and for a pool that has failed.
+        pool of the group. Can be called twice, also by several processes, and for a pool that has failed.
         """
         if self._last is None:
-            self._last = _get(self._actor.stop.remote(timeout))
+            self._last = _get_unless_dead(self._actor.stop.remote(timeout), otherwise=STOPPED_ELSEWHERE)
             ray.kill(self._actor)
             _kept[:] = [each for each in _kept if each != self._actor]
         return self._last
@@ -391,6 +395,14 @@ def _get(reference: Any) -> Any:
         return ray.get(reference)
     except ray.exceptions.RayTaskError as error:
         raise _cause(error) from None
+
+
+def _get_unless_dead(reference: Any, *, otherwise: Any) -> Any:
+    """As `_get`; `otherwise` if the actor is dead and will not be restarted."""
+    try:
+        return _get(reference)
+    except ray.exceptions.ActorDiedError:
+        return otherwise
 
 
 def _cause(error: Any) -> KafkaError:

@@ -193,6 +193,9 @@ def test_dead_letters_and_progress_from_a_task(topics: tuple[str, str, str]) -> 
         assert not pool.wait(0)
     assert pool.wait()
     assert pool.stop().state == "stopped"
+    others = [raylog.Pool(pool._actor) for _ in range(3)]  # as tasks have it, which did not stop it themselves
+    assert others[0].wait()
+    assert (others[1].progress().state, others[2].stop().state) == ("stopped", "stopped")
 
 
 def test_a_pool_that_has_failed_says_where(topics: tuple[str, str, str]) -> None:
