@@ -182,14 +182,19 @@ class PoolActor:
                 self._end(ConfigError(f"actor_options={self._actor_options!r}: {error}"))
                 return
             starting = asyncio.get_running_loop().create_task(self._note_start(number, worker))
+            is_unavailable = False
             try:
                 self._seen[number] = await worker.run.remote()
                 ended = "stopped"
             except (ray.exceptions.RayActorError, FencedError) as error:
                 ended = str(error)
             except ray.exceptions.RayTaskError as error:
-                self._end(_cause(error))
-                return
+                cause = _cause(error)
+                is_unavailable = self._ready.is_set() and not starting.done() and _may_pass(cause)
+                if not is_unavailable:
+                    self._end(cause)
+                    return
+                ended = str(cause)
             except ray.exceptions.RayError as error:
                 ended = str(error)
             finally:
@@ -200,10 +205,11 @@ class PoolActor:
                 if self._stopping and not self._workers:
                     self._finished.set()
             if not self._stopping:
-                await self._pause(number, ended)
+                await self._pause(number, ended, is_unavailable=is_unavailable)
 
-    async def _pause(self, number: int, reason: str) -> None:
-        pause_ms = self._lives[number].died()
+    async def _pause(self, number: int, reason: str, *, is_unavailable: bool) -> None:
+        life = self._lives[number]
+        pause_ms = life.not_started() if is_unavailable else life.died()
         log.warning("worker ended", extra={"group": self._spec.settings.group_id, "worker": number, "reason": reason})
         if pause_ms is None:
             first = next(iter(reason.splitlines()), "")
@@ -411,3 +417,11 @@ def _cause(error: Any) -> KafkaError:
     return (
         cause if isinstance(cause, KafkaError) else ProcessingError(f"a worker has failed: {cause!r}", trace=str(error))
     )
+
+
+def _may_pass(error: KafkaError) -> bool:
+    """Whether a worker that could be started before will be again; its cluster may be restarting.
+
+    A name of which Ray knows no cluster is a ConfigError.
+    """
+    return error.code.retriable or error.code is ErrorCode.BROKER_NOT_AVAILABLE or isinstance(error, ConfigError)

@@ -22,10 +22,12 @@ class WorkerLife:
     restarts: int = 0
     _deaths: int = 0
     """Since it has committed something."""
+    _failed_starts: int = 0
+    """Since then, while its cluster was not available."""
 
     def committed(self) -> None:
         """It makes progress."""
-        self._deaths = 0
+        self._deaths = self._failed_starts = 0
 
     def died(self) -> int | None:
         """The pause in milliseconds before it is started again; None if it is given up."""
@@ -34,3 +36,9 @@ class WorkerLife:
             return None
         self.restarts += 1
         return backoff_ms(self._deaths, RESTART_BACKOFF_MS, RESTART_BACKOFF_MAX_MS, self.jitter)
+
+    def not_started(self) -> int:
+        """The pause in milliseconds before it is started again. Its cluster is not available: it is not given up."""
+        self._failed_starts += 1
+        self.restarts += 1
+        return backoff_ms(self._failed_starts, RESTART_BACKOFF_MS, RESTART_BACKOFF_MAX_MS, self.jitter)
