@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from raylog.client.bootstrap import resolve
 from raylog.client.consumer.async_consumer import AsyncConsumer
 from raylog.client.consumer.calls import Offsets
 from raylog.client.errors import AbortableError, FencedError, InvalidBatchError, ProcessingError, SerializationError
@@ -84,6 +85,8 @@ class Worker:
         """Raises ProcessingError if the work cannot be constructed, and KafkaError."""
         await asyncio.wrap_future(self._thread.construct())
         settings = self._settings
+        # by the name of a cluster this may wait for its brokers; the clients below then find them at once
+        await asyncio.to_thread(resolve, settings.bootstrap_servers)
         name = f"{settings.group_id}-{self._number}"
         shared = {"bootstrap.servers": settings.bootstrap_servers, "client.id": name} | dict(settings.client_config)
         consumer_config = {

@@ -13,6 +13,7 @@ import pytest
 from ray import cloudpickle
 
 import raylog
+from raylog.client.bootstrap import Bootstrap, resolvers
 from raylog.client.errors import ProcessingError
 from raylog.client.processing.records import ERROR_HEADER, OutputRecord
 from raylog.client.processing.settings import AT_LEAST_ONCE, EXACTLY_ONCE, ProcessSettings
@@ -473,6 +474,23 @@ def test_a_worker_is_fenced_by_another_one_with_its_name(bench: Bench, delivery:
         assert values in possible
     else:
         assert {2 * number for number in range(3, 9)} <= set(values)
+
+
+def test_a_worker_responds_while_its_cluster_is_being_found(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    servers = bench.target.plain
+
+    def find(name: str) -> Bootstrap:
+        SEEN.append(name)
+        GATE.wait(HANG_SECONDS)
+        return Bootstrap(servers)
+
+    monkeypatch.setitem(resolvers, "slow", find)
+    bench.target = Target("slow://shop")
+    running = bench.start(double)
+    wait_until(lambda: "shop" in SEEN)
+    assert running.progress().counts.records == 0
+    GATE.set()
+    running.stop()
 
 
 def test_what_is_done_is_committed_while_other_work_takes_long(bench: Bench) -> None:
