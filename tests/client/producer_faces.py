@@ -41,7 +41,8 @@ class BlockingFace:
         self.producer = Producer(**settings)
 
     def send_all(self, topic: str, values: list[Any], keys: Iterable[Any] = NO_KEYS, **options: Any) -> list[Outcome]:
-        deliveries = [self.producer.send(topic, *each, **options) for each in zip(values, keys, strict=False)]
+        pairs = zip(values, keys, strict=False)
+        deliveries = [self.producer.send(topic, value, **{"key": key, **options}) for value, key in pairs]
         self.producer.flush()
         return [delivery.exception() or delivery.result() for delivery in deliveries]
 
@@ -77,7 +78,8 @@ class AsyncFace:
 
     def send_all(self, topic: str, values: list[Any], keys: Iterable[Any] = NO_KEYS, **options: Any) -> list[Outcome]:
         async def sent() -> list[Outcome]:
-            futures = [await self.producer.send(topic, *each, **options) for each in zip(values, keys, strict=False)]
+            pairs = zip(values, keys, strict=False)
+            futures = [await self.producer.send(topic, value, **{"key": key, **options}) for value, key in pairs]
             await self.producer.flush()
             return [future.exception() or future.result() for future in futures]
 
