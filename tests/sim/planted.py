@@ -560,7 +560,7 @@ _FAULTS: Final = (
         "stale-response",
         "A follower applies a fetch response from a leader of an older epoch.",
         _takes_stale_answers,
-        17,
+        1,
         "but leads epoch",
     ),
     Planted(
@@ -635,7 +635,7 @@ _FAULTS: Final = (
         "new-leader-high-watermark",
         "A new leader considers its whole log committed.",
         _new_leader_believes_its_log,
-        2,
+        1,
         "was readable",
     ),
     Planted(
@@ -691,7 +691,7 @@ _FAULTS: Final = (
         "ack-of-duplicate",
         "acks=all for a duplicate batch is acknowledged before the batch is committed.",
         _repetition_is_acknowledged_at_once,
-        1,
+        4,
         "but is above the high watermark",
     ),
     Planted(
@@ -705,14 +705,14 @@ _FAULTS: Final = (
         "broker-epoch-unchecked",
         "The controller adds a replica to the ISR although it has restarted since the leader saw it.",
         _broker_epoch_unchecked,
-        67,
+        28,
         "joins the ISR",
     ),
     Planted(
         "fenced-joins",
         "The controller adds a fenced broker to the ISR.",
         _fenced_broker_may_join,
-        67,
+        28,
         "joins the ISR",
     ),
     Planted(
@@ -735,7 +735,7 @@ _FAULTS: Final = (
         "last-in-sync-replaced",
         "If the last in-sync replica is fenced, another replica replaces it in the ISR.",
         _last_member_is_dropped,
-        1,
+        2,
         "was readable",
     ),
     Planted(
@@ -753,12 +753,12 @@ _FAULTS: Final = (
         0,
         "has lost",
     ),
-    Planted("votes-twice", "A voter grants two votes in one epoch.", _votes_twice, 11, "has changed its vote"),
+    Planted("votes-twice", "A voter grants two votes in one epoch.", _votes_twice, 21, "has changed its vote"),
     Planted(
         "epoch-unsaved",
         "A voter responds with a higher epoch before that epoch is on disk.",
         _epoch_not_saved,
-        3,
+        94,
         "has lost",
     ),
     Planted(
@@ -807,7 +807,7 @@ _FAULTS: Final = (
         "divergence-unchecked",
         "The leader does not check where a standby's log diverges from its own.",
         _tail_not_cut,
-        4,
+        10,
         "is considered committed, but is on only",
     ),
     Planted(
@@ -826,7 +826,7 @@ _FAULTS: Final = (
         "uncommitted-kept",
         "A deposed controller keeps its uncommitted records in its image.",
         _decisions_kept,
-        3,
+        4,
         "the image is at offset",
     ),
     Planted(

@@ -183,7 +183,7 @@ TRANSACTION_FAULTS: Final = (
         "decisions-not-loaded",
         "A new coordinator does not complete transactions that its predecessor decided.",
         _decisions_not_loaded,
-        7,
+        13,
         "did not finish",
     ),
     Planted(
@@ -224,7 +224,7 @@ TRANSACTION_FAULTS: Final = (
         "joins-the-transaction-before",
         "A batch of the next transaction is appended to the one before, whose marker is missing.",
         _any_epoch_is_open,
-        91,
+        28,
         "did not finish",
     ),
     Planted("never-timed-out", "Transactions are never aborted by timeout.", _never_timed_out, None),

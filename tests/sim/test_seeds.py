@@ -19,7 +19,7 @@ from tests.sim.regressions import REGRESSIONS
 from tests.sim.scenario import run
 from tests.support.forms import by_form
 
-SEEDS = by_form(16, quick=4, long=1000)
+SEEDS = by_form(18, quick=4, long=1000)
 PER_TEST = 8
 MUST_HAPPEN = (
     "admin met INVALID_REPLICATION_FACTOR",
