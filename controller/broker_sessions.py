@@ -61,18 +61,25 @@ class BrokerSessions:
 
 
 class BrokerPresence:
-    """The brokers whose connection to a standby controller has broken and was not re-established."""
+    """The brokers whose connections to a standby controller have all broken, and none was re-established.
+
+    While a broker looks for the active controller it has a second connection for a moment, which it closes itself.
+    """
 
     def __init__(self) -> None:
         self.disconnected: set[BrokerId] = set()
-        self._connections: dict[BrokerId, Hashable] = {}
+        self._connections: dict[BrokerId, set[Hashable]] = {}
 
     def heartbeat_received(self, broker_id: BrokerId, connection: Hashable) -> None:
-        self._connections[broker_id] = connection
+        self._connections.setdefault(broker_id, set()).add(connection)
         self.disconnected.discard(broker_id)
 
     def connection_lost(self, connection: Hashable) -> None:
-        lost = [broker_id for broker_id, its in self._connections.items() if its == connection]
+        lost = []
+        for broker_id, connections in self._connections.items():
+            connections.discard(connection)
+            if not connections:
+                lost.append(broker_id)
         for broker_id in lost:
             del self._connections[broker_id]
         self.disconnected.update(lost)

@@ -71,3 +71,14 @@ def test_brokers_that_disconnected_from_a_standby_expire_at_once() -> None:
     assert sessions.expire(now_ms=500) == [ZERO]
     assert sessions.expire(now_ms=1499) == []
     assert sessions.expire(now_ms=1500) == [ONE]
+
+
+def test_a_broker_that_keeps_one_of_its_connections_to_a_standby_is_not_disconnected() -> None:
+    """It closes the other itself, when it looks for the active controller elsewhere."""
+    presence = BrokerPresence()
+    presence.heartbeat_received(ZERO, "standby connection")
+    presence.heartbeat_received(ZERO, "connection of its life cycle")
+    presence.connection_lost("connection of its life cycle")
+    assert presence.disconnected == set()
+    presence.connection_lost("standby connection")
+    assert presence.disconnected == {ZERO}
