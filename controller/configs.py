@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final
 from uuid import UUID
 
 from raylog.config.client_metrics import (
@@ -42,6 +43,9 @@ from raylog.metadata.records import (
 )
 from raylog.metadata.topic_names import check_topic_name
 from raylog.security.password_cipher import PasswordCipher
+
+VALUE_BYTES_MAX: Final = 32767
+"""Longer values cannot be encoded in DescribeConfigs v1-3. The same limit as in Kafka."""
 
 
 class ConfigOperation(IntEnum):
@@ -211,5 +215,18 @@ def _changed(
             else:
                 items.pop(item, None)
         texts[change.name] = ",".join(items)
-    schema.parse({name: texts[name] for name in named if name in texts})
+    changed = {name: texts[name] for name in named if name in texts}
+    schema.parse(changed)
+    _check_sizes(changed)
     return texts
+
+
+def _check_sizes(texts: Mapping[str, str]) -> None:
+    """Raises KafkaError(INVALID_CONFIG) for a value of more than VALUE_BYTES_MAX."""
+    for name, text in texts.items():
+        if len(text.encode()) > VALUE_BYTES_MAX:
+            message = (
+                f"{name}: The configuration value cannot be added because it exceeds the maximum value size of"
+                f" {VALUE_BYTES_MAX} bytes."
+            )
+            raise KafkaError(ErrorCode.INVALID_CONFIG, message)

@@ -32,7 +32,7 @@ from raylog.metadata.records import (
 )
 from raylog.metadata.snapshot import decode_snapshot
 from raylog.security.password_cipher import PasswordCipher
-from tests.controller.metadata import image_of
+from tests.controller.metadata import image_of, replay
 from tests.metadata.snapshots import encode_snapshot
 
 STATIC = broker_configs({"log.retention.ms": "5000"})
@@ -84,6 +84,24 @@ def test_append_and_subtract_apply_to_the_value_in_force() -> None:
     assert ("cleanup.policy", "delete,compact") in added.records[0].configs  # type: ignore[union-attr]
     with pytest.raises(KafkaError, match="must be compact, delete or compact,delete"):
         alter_topic_configs(image(), "t", [change("cleanup.policy", SUBTRACT, "delete")], static=STATIC, replace=False)
+
+
+def test_a_value_that_older_describe_configs_cannot_carry_is_refused() -> None:
+    """As in Kafka: before v4 the length of a text has 16 bits."""
+    made, name = image(), "leader.replication.throttled.replicas"
+
+    def alter(operation: ConfigOperation, value: str) -> None:
+        changes = [change(name, operation, value)]
+        replay(made, alter_topic_configs(made, "t", changes, static=STATIC, replace=False).records)
+
+    long = ",".join(f"{partition}:1000" for partition in range(1000, 4276))
+    for operation, before in ((SET, f"{long},"), (APPEND, "")):
+        alter(SET, long)
+        with pytest.raises(KafkaError, match="exceeds the maximum value size of 32767 bytes") as refused:
+            alter(operation, f"{before}1:123456")
+        assert refused.value.code == ErrorCode.INVALID_CONFIG
+        alter(operation, f"{before}1:12345")
+        assert len(made.topics["t"].configs[name]) == 32767
 
 
 @pytest.mark.parametrize(
