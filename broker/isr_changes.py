@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from raylog.broker.metadata_follower import ANSWER_MS_MAX
 from raylog.core.clock import Now
@@ -27,6 +28,9 @@ STALE_STATE_CODES = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 )
 """The leader is behind the controller; its proposal stays until the metadata log brings the change."""
+PROPOSALS_MAX: Final = 2000
+"""The partitions of one request. The controller decides all of them in one event, so more of them would delay the
+fetches of the other voters for longer than they wait before an election."""
 
 
 class IsrChanges:
@@ -76,12 +80,15 @@ class IsrChanges:
         if self._in_flight or not self._link.ready:
             return
         asked: dict[TopicPartition, tuple[Partition, RequestPartitionData]] = {}
-        dirty, self._dirty = self._dirty, {}
+        dirty = iter(self._dirty)
         for tp in dirty:
             partition = self._partitions.get(tp)
             request = None if partition is None else self._proposal(partition, now)
             if partition is not None and request is not None:
                 asked[tp] = partition, request
+                if len(asked) == PROPOSALS_MAX:
+                    break
+        self._dirty = dict.fromkeys(dirty)
         if not asked:
             return
         self._in_flight = True

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from raylog.broker import replica_fetchers
+from raylog.broker import isr_changes, replica_fetchers
 from raylog.broker.handlers import fetch as fetch_handler
 from raylog.core.coordinator_partition import coordinator_partition
 from raylog.core.errors import ErrorCode
@@ -163,6 +163,20 @@ def test_a_silent_follower_leaves_the_isr_and_no_longer_delays_commits(cluster: 
     cluster.pass_time(2 * LAG_MS)
     assert isr(cluster) == (0, 1)
     assert answer(leader, sent).error_code == ErrorCode.NONE
+
+
+def test_changes_of_many_isrs_are_divided_into_several_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The controller decides one request in one event, which must not take long."""
+    monkeypatch.setattr(isr_changes, "PROPOSALS_MAX", 2)
+    cluster = DirectCluster(2, {"replica.lag.time.max.ms": str(LAG_MS)})
+    cluster.create_topic("t", on=[[0, 1]] * 5)
+    cluster.brokers[1].stop()
+    cluster.pass_time(100)
+    asked = listen_in(cluster.active, registry.ALTER_PARTITION)
+    cluster.brokers[1].start()
+    cluster.pass_time(2000)
+    assert {partition.isr for partition in cluster.active.image.topics["t"].partitions} == {(0, 1)}
+    assert [len(request.topics) for request in asked] == [1, 2, 2], "the first for the first partition in sync"
 
 
 def test_below_min_insync_replicas_writes_are_refused_and_reads_continue(cluster: DirectCluster) -> None:
