@@ -19,6 +19,9 @@ from raylog.security.acl_requests import check_binding, check_filter
 
 CHANGES_MAX: Final = 10_000
 """Entries that one request may add or remove, as in Kafka."""
+COMPARISONS_MAX: Final = 1_000_000
+"""How many entries the filters of one request are compared with, in all, which takes a second. One filter is always
+possible, and filters that give all values of an entry cost nothing."""
 
 
 def add(
@@ -50,17 +53,26 @@ def remove(
 ) -> Outcome[list[KafkaError | list[AclBinding]], MetadataRecord]:
     """For each filter an error, or the entries that it matches; an entry may be in several results.
 
-    Raises KafkaError(POLICY_VIOLATION) for too many at once.
+    Raises KafkaError(POLICY_VIOLATION) for too many at once, or for too many comparisons.
     """
+    entries = image.acls.entries
+    ids = {binding: acl_id for acl_id, binding in entries.items()}
     results: list[KafkaError | list[AclBinding]] = []
     removed: dict[UUID, None] = {}
+    compared = 0
     for wanted in filters:
         try:
             check_filter(wanted)
         except KafkaError as error:
             results.append(error)
             continue
-        found = {acl_id: binding for acl_id, binding in image.acls.entries.items() if wanted.matches(binding)}
+        only = wanted.only_binding
+        if only is not None:
+            found = {ids[only]: only} if only in ids else {}
+        else:
+            compared += len(entries)
+            _check_compared(compared, at_once=len(entries))
+            found = {acl_id: binding for acl_id, binding in entries.items() if wanted.matches(binding)}
         results.append(list(found.values()))
         removed.update(dict.fromkeys(found))
     records = [AccessControlEntryRemoved(acl_id) for acl_id in removed]
@@ -72,5 +84,14 @@ def _check_count(records: Sequence[MetadataRecord]) -> None:
     if len(records) > CHANGES_MAX:
         message = (
             f"The request changes {len(records)} entries; at most {CHANGES_MAX} can be added or removed by one request."
+        )
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
+
+
+def _check_compared(compared: int, *, at_once: int) -> None:
+    if compared > max(COMPARISONS_MAX, at_once):
+        message = (
+            f"The filters of the request must be compared with more than {COMPARISONS_MAX} entries: divide them into"
+            " several requests, or give all values of the entries."
         )
         raise KafkaError(ErrorCode.POLICY_VIOLATION, message)

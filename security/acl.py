@@ -197,6 +197,28 @@ class AclFilter:
             and self.permission in (Permission.ANY, binding.permission)
         )
 
+    @property
+    def only_binding(self) -> AclBinding | None:
+        """The only entry that can match, if the filter gives all its values."""
+        if self.resource_name is None or self.principal is None or self.host is None:
+            return None
+        if (
+            self.resource_type is ResourceType.ANY
+            or self.pattern_type in (PatternType.ANY, PatternType.MATCH)
+            or self.operation is Operation.ANY
+            or self.permission is Permission.ANY
+        ):
+            return None
+        return AclBinding(
+            self.resource_type,
+            self.resource_name,
+            self.pattern_type,
+            self.principal,
+            self.host,
+            self.operation,
+            self.permission,
+        )
+
     def _matches_pattern(self, binding: AclBinding) -> bool:
         if self.pattern_type not in (PatternType.ANY, PatternType.MATCH, binding.pattern_type):
             return False

@@ -111,6 +111,50 @@ def test_too_many_entries_in_one_request_are_refused(monkeypatch: pytest.MonkeyP
         assert refused.value.code == ErrorCode.POLICY_VIOLATION
 
 
+def filter_for(one: AclBinding) -> AclFilter:
+    return AclFilter(
+        one.resource_type, one.resource_name, one.pattern_type, one.principal, one.host, one.operation, one.permission
+    )
+
+
+def test_filters_that_give_all_values_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of them would otherwise hold up the controller for seconds."""
+    compared: list[AclBinding] = []
+    matches = AclFilter.matches
+
+    def count(self: AclFilter, one: AclBinding) -> bool:
+        compared.append(one)
+        return matches(self, one)
+
+    monkeypatch.setattr(AclFilter, "matches", count)
+    image = image_with(ONE, TWO)
+    outcome = acls.remove(image, [filter_for(TWO), filter_for(binding("c")), filter_for(TWO)])
+    assert outcome.response == [[TWO], [], [TWO]]
+    assert list(outcome.records) == [AccessControlEntryRemoved(UUID(int=2))]
+    assert compared == []
+    assert acls.remove(image, [replace(filter_for(TWO), pattern_type=PatternType.MATCH)]).response == [[TWO]]
+    assert compared == [ONE, TWO]
+
+
+def test_filters_that_must_be_compared_with_too_many_entries_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    image = image_with(*(binding(str(number)) for number in range(3)))
+    monkeypatch.setattr(acls, "COMPARISONS_MAX", 6)
+    users = [AclFilter(principal="User:alice"), AclFilter(principal="User:bob"), AclFilter(principal="User:carol")]
+    assert len(acls.remove(image, [*users[:2], filter_for(ONE)]).response) == 3
+    with pytest.raises(KafkaError, match="divide them into several requests") as refused:
+        acls.remove(image, users)
+    assert refused.value.code == ErrorCode.POLICY_VIOLATION
+    monkeypatch.setattr(acls, "COMPARISONS_MAX", 2)
+    assert len(acls.remove(image, [AclFilter()]).records) == 3, "one filter is always possible"
+
+
+@given(st.lists(bindings, max_size=6), bindings)
+def test_a_filter_for_one_entry_finds_what_it_matches(entries: list[AclBinding], wanted: AclBinding) -> None:
+    image = image_with(*entries)
+    [found] = acls.remove(image, [filter_for(wanted)]).response
+    assert found == [each for each in image.acls.entries.values() if filter_for(wanted).matches(each)]
+
+
 def test_the_index_follows_the_changes_in_place() -> None:
     image = image_with(ONE)
     index = image.acls.index
