@@ -6,11 +6,14 @@ for one does not affect the others. Requires ALTER on the cluster.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from raylog.controller import reassignments
+from raylog.controller.elections import TopicRule
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
+from raylog.core.outcome import Outcome
+from raylog.metadata.records import MetadataRecord
 from raylog.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
     from raylog.controller.services import ControllerServices
     from raylog.transport.exchange import Exchange
 
+DECIDED_TOGETHER_MAX: Final = 500
+"""Partitions whose changes are written at once: to write them one by one takes most of the time of a large request."""
+
 
 def handle(
     controller: ControllerServices, exchange: Exchange, request: AlterPartitionReassignmentsRequest
@@ -32,12 +38,13 @@ def handle(
         controller.authorization.check(exchange, Operation.ALTER, CLUSTER)
     except KafkaError as error:
         return refused(request, error)
+    answers = iter(_alter(controller, exchange, request))
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         responses=tuple(
             ReassignableTopicResponse(
                 name=topic.name,
-                partitions=tuple(_alter(controller, exchange, request, topic.name, each) for each in topic.partitions),
+                partitions=tuple(_answer(each, next(answers)) for each in topic.partitions),
             )
             for topic in request.topics
         ),
@@ -60,27 +67,61 @@ def refused(request: AlterPartitionReassignmentsRequest, error: KafkaError) -> A
 
 
 def _alter(
-    controller: ControllerServices,
-    exchange: Exchange,
-    request: AlterPartitionReassignmentsRequest,
-    topic: str,
-    wanted: ReassignablePartition,
-) -> ReassignablePartitionResponse:
-    image = controller.image
-    tp = TopicPartition(topic, wanted.partition_index)
-    try:
-        if wanted.replicas is None:
-            outcome = reassignments.cancel(image, tp, controller.allows_unclean)
+    controller: ControllerServices, exchange: Exchange, request: AlterPartitionReassignmentsRequest
+) -> list[KafkaError | None]:
+    """An error or None for each partition, in the order of the request.
+
+    Several partitions are decided together. One that is named again is decided on the result of the first.
+    """
+    results: dict[int, KafkaError | None] = {}
+    records: list[MetadataRecord] = []
+    together: dict[TopicPartition, int] = {}
+    allows_unclean = controller.allows_unclean
+
+    def decide() -> None:
+        error = None
+        try:
+            controller.decide(Outcome(None, tuple(records)), exchange.now)
+        except KafkaError as failed:
+            error = failed
+        results.update(dict.fromkeys(together.values(), error))
+        records.clear()
+        together.clear()
+
+    wanted = [
+        (TopicPartition(topic.name, each.partition_index), each)
+        for topic in request.topics
+        for each in topic.partitions
+    ]
+    for number, (tp, partition) in enumerate(wanted):
+        if tp in together or len(together) == DECIDED_TOGETHER_MAX:
+            decide()
+        try:
+            records += _decided(controller, request, tp, partition, allows_unclean).records
+        except KafkaError as error:
+            results[number] = error
         else:
-            may_change = request.allow_replication_factor_change
-            outcome = reassignments.reassign(image, tp, wanted.replicas, may_change_replication_factor=may_change)
-        controller.decide(outcome, exchange.now)
-    except KafkaError as error:
-        return _answer(wanted, error)
-    return ReassignablePartitionResponse(partition_index=wanted.partition_index, error_code=ErrorCode.NONE)
+            together[tp] = number
+    decide()
+    return [results[number] for number in range(len(wanted))]
 
 
-def _answer(wanted: ReassignablePartition, error: KafkaError) -> ReassignablePartitionResponse:
+def _decided(
+    controller: ControllerServices,
+    request: AlterPartitionReassignmentsRequest,
+    tp: TopicPartition,
+    wanted: ReassignablePartition,
+    allows_unclean: TopicRule,
+) -> Outcome[None, MetadataRecord]:
+    if wanted.replicas is None:
+        return reassignments.cancel(controller.image, tp, allows_unclean)
+    may_change = request.allow_replication_factor_change
+    return reassignments.reassign(controller.image, tp, wanted.replicas, may_change_replication_factor=may_change)
+
+
+def _answer(wanted: ReassignablePartition, error: KafkaError | None) -> ReassignablePartitionResponse:
+    if error is None:
+        return ReassignablePartitionResponse(partition_index=wanted.partition_index, error_code=ErrorCode.NONE)
     return ReassignablePartitionResponse(
         partition_index=wanted.partition_index, error_code=error.code, error_message=error.message
     )

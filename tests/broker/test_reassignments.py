@@ -8,11 +8,16 @@ from typing import Any
 import pytest
 
 from raylog.broker.handlers.forwarded import FORWARD_MS_MAX
+from raylog.controller.controller import Controller
+from raylog.controller.handlers import alter_partition_reassignments
+from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import TopicPartition
+from raylog.core.outcome import Outcome
 from raylog.logstore.log_dir import LogDir
 from raylog.logstore.settings import LogSettings
 from raylog.metadata.image import PartitionImage
+from raylog.metadata.records import MetadataRecord, ReplicasChanged
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from raylog.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -261,6 +266,25 @@ class TestFailures:
         unknown, invalid = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_REPLICA_ASSIGNMENT
         answer = cluster.brokers[1].call(altering(*wanted))
         assert codes(answer) == [ErrorCode.NONE, unknown, unknown, unknown, invalid, invalid]
+
+    def test_many_partitions_are_written_together(
+        self, cluster: DirectCluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """One by one, a request for all partitions of a large cluster would hold up the controller for seconds."""
+        monkeypatch.setattr(alter_partition_reassignments, "DECIDED_TOGETHER_MAX", 3)
+        cluster.create_topic("u", on=[[0, 1]] * 5)
+        decide = Controller.decide
+        written: list[list[int]] = []
+
+        def noted(self: Controller, outcome: Outcome[Any, MetadataRecord], now: Now) -> Any:
+            written.append([record.partition for record in outcome.records if isinstance(record, ReplicasChanged)])
+            return decide(self, outcome, now)
+
+        monkeypatch.setattr(Controller, "decide", noted)
+        wanted = [("u", number, (2, 3)) for number in (0, 1, 9, 2, 3, 4)]
+        answer = cluster.brokers[1].call(altering(*wanted))
+        assert [code == ErrorCode.NONE for code in codes(answer)] == [True, True, False, True, True, True]
+        assert [numbers for numbers in written if numbers][:2] == [[0, 1, 2], [3, 4]]
 
     def test_a_duplicate_partition_is_decided_twice(self, cluster: DirectCluster) -> None:
         answer = cluster.brokers[1].call(altering(("t", 0, (2,)), ("t", 0, (3,)), ("t", 0, None)))
