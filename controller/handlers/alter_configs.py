@@ -7,6 +7,7 @@ Requires ALTER_CONFIGS on the topic or the group, or on the cluster for brokers.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -35,15 +36,23 @@ BROKER_ID = re.compile(r"[0-9]{1,10}")
 
 def handle(controller: ControllerServices, exchange: Exchange, request: AlterConfigsRequest) -> AlterConfigsResponse:
     responses = []
+    names = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
     for resource in request.resources:
         kind, name = resource.resource_type, resource.resource_name
         changes = [ConfigChange(entry.name, ConfigOperation.SET, entry.value) for entry in resource.configs]
         try:
+            check_once(names[kind, name])
             alter(controller, exchange, kind, name, changes, replace=True, validate_only=request.validate_only)
             responses.append(AlterConfigsResourceResponse(resource_type=kind, resource_name=name))
         except KafkaError as error:
             responses.append(refused(kind, name, error))
     return AlterConfigsResponse(responses=tuple(responses))
+
+
+def check_once(times: int) -> None:
+    """Check how often a request names a resource. Raises KafkaError: which of its changes would apply is not clear."""
+    if times > 1:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
 
 
 def refused(resource_type: int, resource_name: str, error: KafkaError) -> AlterConfigsResourceResponse:

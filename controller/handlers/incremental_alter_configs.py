@@ -6,10 +6,11 @@ topic or the group, or on the cluster for brokers.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from raylog.controller.configs import ConfigChange, ConfigOperation
-from raylog.controller.handlers.alter_configs import alter
+from raylog.controller.handlers.alter_configs import alter, check_once
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -27,9 +28,11 @@ def handle(
     controller: ControllerServices, exchange: Exchange, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
     responses = []
+    names = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
     for resource in request.resources:
         kind, name = resource.resource_type, resource.resource_name
         try:
+            check_once(names[kind, name])
             changes = [_change(entry) for entry in resource.configs]
             alter(controller, exchange, kind, name, changes, replace=False, validate_only=request.validate_only)
             responses.append(AlterConfigsResourceResponse(resource_type=kind, resource_name=name))

@@ -15,6 +15,7 @@ from raylog.core.ids import NO_BROKER_ID, ZERO_TOPIC_ID, BrokerId, TopicPartitio
 from raylog.core.outcome import Outcome
 from raylog.core.password import Password
 from raylog.metadata.records import BrokerConfigsChanged
+from raylog.protocol.messages import alter_configs, incremental_alter_configs
 from raylog.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from raylog.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -207,6 +208,44 @@ class TestConfigs:
         assert config.documentation
         (inherited,) = self.describe(broker, 2, "t", ("retention.bytes",)).configs
         assert (inherited.value, inherited.config_source) == ("99", 4)
+
+    def test_a_resource_that_a_request_contains_twice_is_not_changed(self, broker: DirectBroker) -> None:
+        broker.create_topic("t")
+        broker.create_topic("u")
+        replaced = (("t", "1"), ("u", "2"), ("t", "3"))
+        for request in (
+            alter_configs.AlterConfigsRequest(
+                resources=tuple(
+                    alter_configs.AlterConfigsResource(
+                        resource_type=2,
+                        resource_name=name,
+                        configs=(alter_configs.AlterableConfig(name="retention.ms", value=value),),
+                    )
+                    for name, value in replaced
+                )
+            ),
+            incremental_alter_configs.IncrementalAlterConfigsRequest(
+                resources=tuple(
+                    incremental_alter_configs.AlterConfigsResource(
+                        resource_type=2,
+                        resource_name=name,
+                        configs=(
+                            incremental_alter_configs.AlterableConfig(
+                                name="retention.ms", config_operation=0, value=value
+                            ),
+                        ),
+                    )
+                    for name, value in replaced
+                )
+            ),
+        ):
+            once = (ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            responses = broker.call(request).responses
+            assert [each.resource_name for each in responses] == ["t", "u", "t"]
+            codes = [(each.error_code, each.error_message) for each in responses]
+            assert codes == [once, (ErrorCode.NONE, None), once]
+            topics = broker.controller.image.topics
+            assert (topics["t"].configs, topics["u"].configs) == ({}, {"retention.ms": "2"})
 
     def test_no_keys_are_all_keys(self, broker: DirectBroker) -> None:
         assert self.describe(broker, 4, "0", ()).configs == self.describe(broker, 4, "0").configs
