@@ -7,6 +7,7 @@ DELETE on each topic. If a topic given by its id is denied, the response has its
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -27,8 +28,12 @@ FIRST_VERSION_WITH_QUOTA_ERROR = 5
 
 def handle(controller: ControllerServices, exchange: Exchange, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     quota = controller.mutation_quotas.of(exchange, strict_from=FIRST_VERSION_WITH_QUOTA_ERROR)
+    named = Counter(wanted(request))
     return DeleteTopicsResponse(
-        responses=tuple(_delete(controller, exchange, quota, name, topic_id) for name, topic_id in wanted(request))
+        responses=tuple(
+            _delete(controller, exchange, quota, name, topic_id, times=times)
+            for (name, topic_id), times in named.items()
+        )
     )
 
 
@@ -42,14 +47,31 @@ def refused(name: str | None, topic_id: UUID, error: KafkaError) -> DeletableTop
     return DeletableTopicResult(name=name, topic_id=topic_id, error_code=error.code, error_message=error.message)
 
 
+def _check_named(name: str | None, topic_id: UUID, *, times: int) -> None:
+    """Check that the topic is named once, either by its name or by its id. Raises KafkaError(INVALID_REQUEST)."""
+    if name is None and topic_id == ZERO_TOPIC_ID:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+    if name is not None and topic_id != ZERO_TOPIC_ID:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+    if times > 1:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Duplicate topic {'id' if name is None else 'name'}.")
+
+
 def _delete(
-    controller: ControllerServices, exchange: Exchange, quota: MutationQuota, name: str | None, topic_id: UUID
+    controller: ControllerServices,
+    exchange: Exchange,
+    quota: MutationQuota,
+    name: str | None,
+    topic_id: UUID,
+    *,
+    times: int,
 ) -> DeletableTopicResult:
     image = controller.image
     try:
         if not controller.settings.topics.deletable:
             early = exchange.api_version < 3
             raise KafkaError(ErrorCode.INVALID_REQUEST if early else ErrorCode.TOPIC_DELETION_DISABLED)
+        _check_named(name, topic_id, times=times)
         if name is None:
             topic = image.topics_by_id.get(topic_id)
             if topic is None:

@@ -183,6 +183,29 @@ class TestTopics:
     def test_duplicate_topics_in_a_request(self, broker: DirectBroker) -> None:
         assert [answer.error_code for answer in create(broker, topic(), topic())] == [ErrorCode.INVALID_REQUEST]
 
+    def test_a_topic_is_deleted_only_if_it_is_named_once_by_its_name_or_by_its_id(self, broker: DirectBroker) -> None:
+        ids = {name: broker.create_topic(name) for name in ("a", "b", "c", "d")}
+        wanted = (
+            DeleteTopicState(name="b", topic_id=ids["a"]),
+            DeleteTopicState(name="c"),
+            DeleteTopicState(name=None, topic_id=ids["d"]),
+            DeleteTopicState(name=None, topic_id=ZERO_TOPIC_ID),
+            DeleteTopicState(name="c"),
+            DeleteTopicState(name=None, topic_id=ids["d"]),
+        )
+        responses = broker.call(DeleteTopicsRequest(topics=wanted)).responses
+        assert {each.error_code for each in responses} == {ErrorCode.INVALID_REQUEST}
+        assert [(each.name, each.topic_id, each.error_message) for each in responses] == [
+            ("b", ids["a"], "You may not specify both topic name and topic id."),
+            ("c", ZERO_TOPIC_ID, "Duplicate topic name."),
+            (None, ids["d"], "Duplicate topic id."),
+            (None, ZERO_TOPIC_ID, "Neither topic name nor id were specified."),
+        ]
+        assert sorted(broker.controller.image.topics) == ["a", "b", "c", "d"]
+        [response] = broker.call(DeleteTopicsRequest(topic_names=("c", "c")), version=5).responses
+        assert response.error_code == ErrorCode.INVALID_REQUEST
+        assert "c" in broker.controller.image.topics
+
     def test_deletion_can_be_disabled(self) -> None:
         broker = DirectBroker({"delete.topic.enable": "false"})
         broker.create_topic("t")
