@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from raylog.security.acl import CLUSTER, Resource
@@ -11,6 +12,8 @@ BROKER: Final = 4
 BROKER_LOGGER: Final = 8
 CLIENT_METRICS: Final = 16
 GROUP: Final = 32
+BROKER_ID: Final = re.compile(r"[0-9]{1,10}")
+"""The name of the resource of one broker."""
 
 
 def guarded(resource_type: int, resource_name: str) -> Resource:

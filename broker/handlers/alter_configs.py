@@ -10,13 +10,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from raylog.broker.handlers.forwarded import envelope_of, forward
 from raylog.broker.listener_keys import check_listener_keys
 from raylog.config.table import BROKER_CONFIG
 from raylog.core.config import Configs, overriding_listener, shown
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
+from raylog.core.ids import BrokerId
+from raylog.metadata.config_resources import BROKER, BROKER_ID
 from raylog.metadata.handlers.alter_loggers import alter_loggers, concerns_loggers
 from raylog.protocol.error_responses import error_response
 from raylog.protocol.messages.alter_configs import AlterConfigsRequest
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
     from raylog.transport.exchange import Exchange
 
 log = logging.getLogger("raylog.broker")
-BROKER: Final = 4
 SET, DELETE = 0, 1
 """Operations of IncrementalAlterConfigs; the others do not apply to these keys."""
 
@@ -123,9 +124,9 @@ def _listeners_of(broker: BrokerServices, change: _Change) -> frozenset[str]:
     if not change.broker:
         return frozenset()  # the controller refuses them
     names = set(change.values)
-    if change.replace and change.broker == str(broker.identity.node_id):
+    if change.replace and BROKER_ID.fullmatch(change.broker):  # of another broker as well: it removes its keys
         for stored in (broker.image.broker_configs, broker.image.broker_passwords):
-            names.update(stored.get(broker.identity.node_id, {}))
+            names.update(stored.get(BrokerId(int(change.broker)), {}))
     return frozenset(listener.upper() for name in names if (listener := overriding_listener(name)))
 
 

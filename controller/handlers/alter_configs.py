@@ -6,7 +6,6 @@ Requires ALTER_CONFIGS on the topic or the group, or on the cluster for brokers.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -17,7 +16,7 @@ from raylog.core.config import shown
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId
 from raylog.core.outcome import Outcome
-from raylog.metadata.config_resources import BROKER, CLIENT_METRICS, GROUP, TOPIC, guarded
+from raylog.metadata.config_resources import BROKER, BROKER_ID, CLIENT_METRICS, GROUP, TOPIC, guarded
 from raylog.metadata.effective_configs import ALL_BROKERS
 from raylog.metadata.records import MetadataRecord
 from raylog.protocol.messages.alter_configs import (
@@ -30,8 +29,6 @@ from raylog.security.acl import Operation
 if TYPE_CHECKING:
     from raylog.controller.services import ControllerServices
     from raylog.transport.exchange import Exchange
-
-BROKER_ID = re.compile(r"[0-9]{1,10}")
 
 
 def handle(controller: ControllerServices, exchange: Exchange, request: AlterConfigsRequest) -> AlterConfigsResponse:

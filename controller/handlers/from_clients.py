@@ -12,12 +12,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from raylog.controller.handlers import describe_cluster
-from raylog.controller.handlers.alter_configs import BROKER_ID
 from raylog.controller.handlers.envelope import FORWARDED_HANDLERS
 from raylog.core.config import overriding_listener
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId
-from raylog.metadata.config_resources import BROKER
+from raylog.metadata.config_resources import BROKER, BROKER_ID
 from raylog.metadata.handlers import describe_acls, describe_configs
 from raylog.metadata.handlers.alter_loggers import alter_loggers, concerns_loggers
 from raylog.protocol import registry

@@ -39,7 +39,7 @@ from tests.support.certificates import STORE_PASSWORD, Certificates
 from tests.support.cluster_thread import RunningCluster, cluster_thread
 from tests.support.connection import BlockingConnection, SocketStream
 from tests.support.direct_broker import DirectBroker
-from tests.support.direct_cluster import DirectMember
+from tests.support.direct_cluster import DirectCluster, DirectMember
 from tests.support.hang import HANG_SECONDS
 
 BROKER = 4
@@ -152,6 +152,26 @@ class TestSasl:
         assert broker.answer(sent).responses[0].error_code == ErrorCode.NONE
         assert self.logs_in(broker, "bob", SECRET) is kept
         assert self.logs_in(broker, "alice", "wonderland") is not kept
+
+    @pytest.mark.parametrize(("sent_to", "named"), [(0, "00"), (1, "0")])
+    def test_only_the_broker_itself_removes_its_listener_keys(self, sent_to: int, named: str) -> None:
+        """By a replacement that does not contain them: the static ones must be validated, which only it can do."""
+        listeners = "PLAINTEXT://127.0.0.1:9092,SASL_PLAINTEXT://127.0.0.1:9093"
+        static = {"sasl.enabled.mechanisms": "PLAIN", JAAS: f'{LOGIN} user_alice="wonderland";'}
+        cluster = DirectCluster(2, {"listeners": listeners, **static})
+        member = cluster.brokers[0]
+        sent = member.send(request((JAAS, f'{LOGIN} user_bob="{SECRET}";')))
+        cluster.settle()
+        assert member.answer(sent).responses[0].error_code == ErrorCode.NONE
+        entry = replacing.AlterableConfig(name="log.retention.ms", value="5000")
+        resource = replacing.AlterConfigsResource(resource_type=BROKER, resource_name=named, configs=(entry,))
+        other = cluster.brokers[sent_to]
+        sent = other.send(replacing.AlterConfigsRequest(resources=(resource,)))
+        cluster.settle()
+        [response] = other.answer(sent).responses
+        assert response.error_code == ErrorCode.INVALID_REQUEST
+        assert "must be changed by a request to that broker" in response.error_message
+        assert set(cluster.active.image.broker_passwords[BrokerId(0)]) == {JAAS}
 
     @pytest.mark.parametrize(
         "invalid", ["", "garbage", f'{LOGIN} user_bob="{SECRET}"', f"{LOGIN};", f'{LOGIN} user_bob="";', SECRET * 1000]
