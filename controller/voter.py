@@ -416,6 +416,7 @@ class Voter:
                 identity.node_id,
                 received.snapshot,
                 len(received.data),
+                leader_epoch=fetching[1],
                 directory_id=self._log.directory_id,
             ),
             lambda response, now: self._snapshot_fetched(fetching, received, response, now),

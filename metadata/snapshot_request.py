@@ -20,12 +20,13 @@ def snapshot_request(
     snapshot: SnapshotId,
     position: int,
     *,
+    leader_epoch: int = -1,
     directory_id: UUID = NO_DIRECTORY_ID,
 ) -> FetchSnapshotRequest:
-    """The piece of the snapshot from `position` on. A controller gives the id of its log directory."""
+    """The piece of the snapshot from `position` on. A controller gives its leader epoch and its log directory's id."""
     wanted = fetch_snapshot.RequestPartitionSnapshot(
         partition=METADATA_PARTITION.partition,
-        current_leader_epoch=-1,
+        current_leader_epoch=leader_epoch,
         snapshot_id=fetch_snapshot.SnapshotId(end_offset=snapshot.end_offset, epoch=snapshot.epoch),
         position=position,
         replica_directory_id=directory_id,

@@ -6,7 +6,6 @@ Used by nodes that need records from before the log start offset; Fetch returns 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 from raylog.controller.quorum.events import VoterFetched
 from raylog.core.errors import ErrorCode, KafkaError
@@ -34,16 +33,23 @@ def handle(controller: ControllerServices, exchange: Exchange, request: FetchSna
     wanted = [(topic.name, each) for topic in request.topics for each in topic.partitions]
     if len(wanted) != 1 or (wanted[0][0], wanted[0][1].partition) != METADATA_PARTITION:
         return FetchSnapshotResponse(error_code=ErrorCode.INVALID_REQUEST)
-    _note_contact(controller, exchange, BrokerId(request.replica_id), wanted[0][1].replica_directory_id)
+    _note_contact(controller, exchange, BrokerId(request.replica_id), wanted[0][1])
     answer = _piece(controller, wanted[0][1], max_bytes=min(request.max_bytes, PIECE_BYTES_MAX))
     return FetchSnapshotResponse(topics=(ResponseTopicSnapshot(name=METADATA_PARTITION.topic, partitions=(answer,)),))
 
 
-def _note_contact(controller: ControllerServices, exchange: Exchange, voter: BrokerId, directory_id: UUID) -> None:
-    """Count the request as a fetch: a voter sends no others while it fetches a large snapshot."""
-    progress = controller.quorum.progress.get(voter)
-    if progress is not None:
-        controller.voter.step(VoterFetched(voter, progress.end_offset, directory_id), exchange.now)
+def _note_contact(
+    controller: ControllerServices, exchange: Exchange, voter: BrokerId, wanted: RequestPartitionSnapshot
+) -> None:
+    """Count the request as a fetch: a voter sends no others while it fetches a large snapshot.
+
+    A request of another epoch does not count, as in Fetch: it was sent before the voter followed this leader.
+    """
+    quorum = controller.quorum
+    progress = quorum.progress.get(voter)
+    if progress is not None and wanted.current_leader_epoch == quorum.leader_epoch:
+        event = VoterFetched(voter, progress.end_offset, wanted.replica_directory_id)
+        controller.voter.step(event, exchange.now)
 
 
 def _piece(

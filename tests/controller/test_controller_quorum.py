@@ -469,17 +469,19 @@ class TestSnapshots:
         quorum.pass_time(1000)
         assert vars(again.image) == vars(quorum.active.image)
 
-    def test_a_voter_that_fetches_one_counts_as_alive(self) -> None:
+    @pytest.mark.parametrize(("epochs_ago", "counts"), [(0, True), (1, False)])
+    def test_a_voter_that_fetches_one_in_this_epoch_counts_as_alive(self, epochs_ago: int, counts: bool) -> None:
         quorum = DirectQuorum(SMALL_SNAPSHOTS)
         quorum.start_all()
         self.create_many(quorum, 40)
         active, follower = quorum.active, others(quorum)[0].quorum.node_id
+        epoch = active.leader_epoch - epochs_ago
         quorum.cut_off.update({0, 1, 2} - {quorum.number_of(active)})
         for _ in range(10):
             quorum.pass_time(1000)
-            wanted = snapshot_request("c", follower, active.metadata_log.snapshots[-1], 0)
+            wanted = snapshot_request("c", follower, active.metadata_log.snapshots[-1], 0, leader_epoch=epoch)
             fetch_snapshot.handle(active, asks(quorum, active), wanted)
-        assert active.is_active
+        assert active.is_active is counts
         quorum.pass_time(4000)
         assert not active.is_active
 
