@@ -72,6 +72,7 @@ class ShareStates:
     ) -> Outcome[None, ShareRecord]:
         """Begin at this offset. Raises KafkaError: INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION, FENCED_STATE_EPOCH."""
         self._check(key)
+        _check_start(start_offset)
         state = self.states.get(key)
         if state is not None and state_epoch < state.snapshot.state_epoch:
             raise KafkaError(ErrorCode.FENCED_STATE_EPOCH)
@@ -103,7 +104,7 @@ class ShareStates:
         return Outcome(replace(state.snapshot, leader_epoch=leader_epoch), [update])
 
     def write(self, write: Write, *, now_ms: int) -> Outcome[None, ShareRecord]:
-        """Raises KafkaError: as `read`, and FENCED_STATE_EPOCH, INVALID_REQUEST for batches that cannot be."""
+        """Raises KafkaError: as `read`, FENCED_STATE_EPOCH, and INVALID_REQUEST for what cannot be a state."""
         self._check(write.key)
         state = self._initialized(write.key)
         snapshot = state.snapshot
@@ -111,6 +112,10 @@ class ShareStates:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
         if write.state_epoch < snapshot.state_epoch:
             raise KafkaError(ErrorCode.FENCED_STATE_EPOCH)
+        _check_start(write.start_offset)
+        if write.delivery_complete_count < UNKNOWN_COUNT:
+            message = f"The delivery complete count {write.delivery_complete_count} is negative."
+            raise KafkaError(ErrorCode.INVALID_REQUEST, message)
         for first, last, delivery_state, count in write.batches:
             if not 0 <= first <= last or delivery_state not in STATES or count < 0:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"Offsets {first} to {last} cannot be in that state.")
@@ -182,6 +187,11 @@ class ShareStates:
         if state is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"The group {key.group!r} has no state of the partition.")
         return state
+
+
+def _check_start(start_offset: int) -> None:
+    if start_offset < UNINITIALIZED_START_OFFSET:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"The start offset {start_offset} is negative.")
 
 
 def combined(

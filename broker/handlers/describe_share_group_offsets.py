@@ -15,6 +15,7 @@ from uuid import UUID
 
 from raylog.broker.share.member_requests import check_enabled
 from raylog.core.clock import Now
+from raylog.core.config import LONG_MAX
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import ZERO_TOPIC_ID, TopicPartition
 from raylog.protocol.messages.describe_share_group_offsets import (
@@ -160,5 +161,5 @@ def _partition(number: int, result: Any, end: int | None) -> DescribeShareGroupO
         partition_index=number,
         start_offset=result.start_offset,
         leader_epoch=result.leader_epoch,
-        lag=max(0, end - result.start_offset - done) if is_known and end is not None else UNKNOWN_LAG,
+        lag=min(max(0, end - result.start_offset - done), LONG_MAX) if is_known and end is not None else UNKNOWN_LAG,
     )

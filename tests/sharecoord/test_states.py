@@ -141,6 +141,21 @@ def test_batches_that_cannot_be(batch: tuple[int, int, int, int]) -> None:
     assert refused.value.code is ErrorCode.INVALID_REQUEST
 
 
+def test_offsets_and_counts_below_the_unknown_ones_are_refused() -> None:
+    """The lag of such a state cannot be encoded."""
+    coordinator = Coordinator()
+    states = coordinator.states
+    coordinator.initialize(-1)
+    with pytest.raises(KafkaError, match="start offset -2 is negative") as refused:
+        states.initialize(KEY, state_epoch=1, start_offset=-2, now_ms=5)
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
+    for start_offset, count in ((-(1 << 63), 0), (0, -2)):
+        with pytest.raises(KafkaError, match="is negative") as refused:
+            states.write(Write(KEY, 1, 0, start_offset, count, ()), now_ms=7)
+        assert refused.value.code is ErrorCode.INVALID_REQUEST
+    assert states.write(Write(KEY, 1, 0, -1, -1, ()), now_ms=7).records
+
+
 def test_what_is_not_initialized_or_does_not_exist() -> None:
     states = empty()
     with pytest.raises(KafkaError) as refused:

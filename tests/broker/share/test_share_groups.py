@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 import pytest
 
 from raylog.core.clock import Now
+from raylog.core.config import LONG_MAX
 from raylog.core.coordinator_partition import coordinator_partition
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import LeaderEpoch, TopicPartition
@@ -461,6 +463,18 @@ class TestOffsets:
         assert self.lags(broker)[0] == 6  # what was done is forgotten
         assert self.alter(broker, 99) == ErrorCode.NONE
         assert self.lags(broker)[0] == 0
+
+    def test_the_lag_of_a_state_that_an_earlier_version_stored_is_encoded(
+        self, broker: DirectBroker, member: ShareMember
+    ) -> None:
+        """With a start offset that is refused now."""
+        produce(broker, 5)
+        assert member.acquired() == {0: [(0, 4, 1)]}
+        topic_id = broker.broker.image.topics["t"].topic_id
+        key = SharePartitionKey("g", topic_id, 0)
+        states = broker.broker.share_states.of(key, broker.now()).states
+        states.replay(replace(states.states[key].snapshot, start_offset=-(1 << 63)))
+        assert self.lags(broker)[0] == LONG_MAX
 
     def test_they_are_described_altered_and_deleted(self, broker: DirectBroker, member: ShareMember) -> None:
         produce(broker, 5)
