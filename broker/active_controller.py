@@ -41,9 +41,13 @@ class ActiveController:
         return link
 
     def notify_standbys(self, now: Now) -> None:
-        """Call `notify_standby` for all standby controllers, so that each knows the brokers if it becomes active."""
+        """Call `notify_standby` for all standby controllers, so that each knows the brokers if it becomes active.
+
+        The current one is among them until it confirms that it is active: the links to it are closed if it is not.
+        """
+        active = voter_name(self._current) if self._confirmed else None
         for link in self._standby_links.values():
-            if link.ready and link.peer != voter_name(self._current):
+            if link.ready and link.peer != active:
                 self.notify_standby(link, now)
 
     def replace_voters(self, voters: Sequence[BrokerId]) -> None:

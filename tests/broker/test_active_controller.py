@@ -101,3 +101,17 @@ def test_standby_controllers_are_notified_and_the_active_one_is_not(bench: Bench
     bench.active.follow_hint(SECOND)
     bench.active.found(NOW)
     assert told == [voter_name(FIRST), voter_name(THIRD)]
+
+
+def test_the_current_controller_is_notified_until_it_confirms_that_it_is_active(bench: Bench) -> None:
+    """Otherwise it would know only the links to it, which are closed when the next voter is tried."""
+    told: list[str] = []
+    bench.active.notify_standby = lambda link, now: told.append(link.peer)
+    [link] = [link for link in bench.node.links if link not in bench.links and link.peer == voter_name(SECOND)]
+    link.state = LinkState.READY
+    bench.active.follow_hint(SECOND)
+    bench.active.notify_standbys(NOW)
+    assert told == [voter_name(SECOND)]
+    bench.active.found(NOW)
+    bench.active.notify_standbys(NOW)
+    assert told == [voter_name(SECOND)]
