@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -11,12 +12,13 @@ from raylog.console.avro_schema import decoder
 from raylog.console.browsing import TIME, Bounds, Scan, Wanted, from_hex, starts
 from raylog.console.fields import Fields
 from raylog.console.topic_rows import led
-from raylog.console.value_formats import AUTO, AVRO, FORMATS, AvroDecoder, shown
+from raylog.console.value_formats import AUTO, AVRO, FORMATS, HEX, AvroDecoder, shown
 from raylog.console.visitor import Visitor, what_succeeded
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.transport.system_time import now
 
+log = logging.getLogger("raylog.console")
 PREVIEW_CHARACTERS: Final = 4_000
 WHOLE_CHARACTERS: Final = 2 << 20
 HEADERS_SHOWN: Final = 50
@@ -108,14 +110,21 @@ class _Show:
             "offset": record.offset,
             "timestamp_ms": record.timestamp_ms,
             "timestamp_type": "LogAppendTime" if record.timestamp_type else "CreateTime",
-            "key": shown(record.key, self._key_format, characters_max=characters_max, avro=self._avro).answer(),
-            "value": shown(record.value, self._value_format, characters_max=characters_max, avro=self._avro).answer(),
+            "key": self._shown(record.key, self._key_format, characters_max),
+            "value": self._shown(record.value, self._value_format, characters_max),
             "headers": [
-                {"name": name, "value": shown(value, AUTO, characters_max=PREVIEW_CHARACTERS // 4).answer()}
+                {"name": name, "value": self._shown(value, AUTO, PREVIEW_CHARACTERS // 4)}
                 for name, value in record.headers[:HEADERS_SHOWN]
             ],
             "more_headers": max(0, len(record.headers) - HEADERS_SHOWN),
         }
+
+    def _shown(self, value: bytes | None, wanted: str, characters_max: int) -> dict[str, Any]:
+        try:
+            return shown(value, wanted, characters_max=characters_max, avro=self._avro).answer()
+        except Exception:  # one value must not fail the page of all others
+            log.exception("value not decoded", extra={"format": wanted})
+            return shown(value, HEX, characters_max=characters_max).answer()
 
 
 async def _partitions(visitor: Visitor, wanted: Wanted) -> tuple[list[TopicPartition], list[TopicPartition]]:

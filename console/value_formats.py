@@ -65,7 +65,7 @@ def shown(value: bytes | None, wanted: str, *, characters_max: int, avro: AvroDe
             else:
                 name, text = wanted, _decoded(value, wanted, avro)
             return _cut(name, text, len(value), characters_max)
-        except (ValueError, RecursionError, msgpack.UnpackException) as error:
+        except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
             problem = f"not {wanted}: {str(error)[:200]}" if wanted != AUTO else None
     text_form = None if wanted == HEX else _as_text(value, exact=wanted != TEXT, characters_max=characters_max)
     if text_form is not None:
@@ -142,7 +142,7 @@ def _json(text: str) -> str:
 
 
 def _msgpack(value: bytes) -> str:
-    """Raises ValueError and msgpack.UnpackException."""
+    """Raises ValueError, msgpack.UnpackException, and TypeError for maps whose keys are maps or arrays."""
     found = msgpack.unpackb(value, strict_map_key=False, timestamp=0, unicode_errors="backslashreplace")
     return _document(found)
 

@@ -106,6 +106,8 @@ def test_any_bytes_are_shown_within_bounds(value: bytes, wanted: str) -> None:
         b"\xd6\xff" + b"\xff" * 4,
         b"{" + b" " * 900_000 + b"}",
         b"\xc1",
+        b"\x81\x90\x01",
+        b"\x81\x80\x01",
     ],
 )
 @pytest.mark.parametrize("wanted", [AUTO, JSON, MSGPACK])
