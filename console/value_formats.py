@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -21,6 +21,7 @@ PARSED_BYTES_MAX: Final = 1 << 20
 """Longer values are shown as text or hex, since their beginning is no document."""
 DEPTH_MAX: Final = 64
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
+_OPENING, _CLOSING = ("{", "["), ("}", "]")
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _HEX_LINE: Final = 16
 _CONFLUENT_HEAD: Final = 5
@@ -61,9 +62,9 @@ def shown(value: bytes | None, wanted: str, *, characters_max: int, avro: AvroDe
     if len(value) <= PARSED_BYTES_MAX and wanted not in (TEXT, HEX):
         try:
             if wanted == AUTO:
-                name, text = _guessed(value)
+                name, text = _guessed(value, characters_max)
             else:
-                name, text = wanted, _decoded(value, wanted, avro)
+                name, text = wanted, _decoded(value, wanted, avro, characters_max)
             return _cut(name, text, len(value), characters_max)
         except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
             problem = f"not {wanted}: {str(error)[:200]}" if wanted != AUTO else None
@@ -76,79 +77,85 @@ def shown(value: bytes | None, wanted: str, *, characters_max: int, avro: AvroDe
     return Shown(HEX, text, len(value), len(part) < len(value), problem)
 
 
-def pretty(text: str) -> str:
-    """JSON with a line for each entry. Names, numbers and texts stay as they are, doubled names too.
+def pretty(text: str, *, characters_max: int) -> str:
+    """JSON with a line for each entry, up to the token that exceeds `characters_max`.
 
-    `text` is valid JSON of a depth that the parser has accepted.
+    Names, numbers and texts stay as they are, doubled names too. `text` is valid JSON.
     """
-    parts: list[str] = []
-    depth = 0
-    tokens = _TOKEN.findall(text)
-    for index, token in enumerate(tokens):
-        if token in "{[":
-            parts.append(token)
-            if tokens[index + 1] in "}]":
-                continue
-            depth += 1
-            parts.append("\n" + "  " * depth)
-        elif token in "}]":
-            if tokens[index - 1] not in "{[":
-                depth -= 1
-                parts.append("\n" + "  " * depth)
-            parts.append(token)
-        elif token == ",":
-            parts.append(",\n" + "  " * depth)
-        else:
-            parts.append(": " if token == ":" else token)
-    return "".join(parts)
+    return _beginning(_lines(text), characters_max)
 
 
-def _guessed(value: bytes) -> tuple[str, str]:
+def _lines(text: str) -> Iterator[str]:
+    depth, before = 0, ""
+    for match in _TOKEN.finditer(text):
+        token = match.group()
+        opened, closes = before in _OPENING, token in _CLOSING
+        depth -= closes
+        if opened is not closes or before == ",":
+            yield "\n" + "  " * depth
+        yield ": " if token == ":" else token
+        depth += token in _OPENING
+        before = token
+
+
+def _beginning(parts: Iterable[str], characters_max: int) -> str:
+    """The parts up to the one that exceeds `characters_max`: indentation can make a text far longer than its value."""
+    taken, size = [], 0
+    for part in parts:
+        taken.append(part)
+        size += len(part)
+        if size > characters_max:
+            break
+    return "".join(taken)
+
+
+def _guessed(value: bytes, characters_max: int) -> tuple[str, str]:
     """JSON or text, or a map or an array of msgpack. Raises ValueError."""
     text = _as_text(value, exact=True, characters_max=PARSED_BYTES_MAX)
     if text is not None:
         if text.lstrip()[:1] in ("{", "[", '"'):
             try:
-                return JSON, _json(text)
+                return JSON, _json(text, characters_max)
             except (ValueError, RecursionError):
                 pass
         return TEXT, text
     if value[0] >> 4 in (8, 9) or value[0] in (0xDC, 0xDD, 0xDE, 0xDF):
-        return MSGPACK, _msgpack(value)
+        return MSGPACK, _msgpack(value, characters_max)
     raise ValueError("unknown")
 
 
-def _decoded(value: bytes, wanted: str, avro: AvroDecoder | None) -> str:
+def _decoded(value: bytes, wanted: str, avro: AvroDecoder | None, characters_max: int) -> str:
     """Raises ValueError and what msgpack raises."""
     if wanted == JSON:
-        return _json(value.decode())
+        return _json(value.decode(), characters_max)
     if wanted == MSGPACK:
-        return _msgpack(value)
+        return _msgpack(value, characters_max)
     if avro is None:
         raise ValueError("a schema is needed")
     framed = len(value) > _CONFLUENT_HEAD and value[0] == 0
     try:
-        return _document(avro(value))
+        return _document(avro(value), characters_max)
     except ValueError:
         if not framed:
             raise
-    return _document(avro(value[_CONFLUENT_HEAD:]))
+    return _document(avro(value[_CONFLUENT_HEAD:]), characters_max)
 
 
-def _json(text: str) -> str:
+def _json(text: str, characters_max: int) -> str:
     """Raises ValueError, and RecursionError."""
     json.loads(text, parse_int=str, parse_float=str)
-    return pretty(text) if text.count("{") + text.count("[") <= PARSED_BYTES_MAX // 64 else text
+    return pretty(text, characters_max=characters_max)
 
 
-def _msgpack(value: bytes) -> str:
+def _msgpack(value: bytes, characters_max: int) -> str:
     """Raises ValueError, msgpack.UnpackException, and TypeError for maps whose keys are maps or arrays."""
     found = msgpack.unpackb(value, strict_map_key=False, timestamp=0, unicode_errors="backslashreplace")
-    return _document(found)
+    return _document(found, characters_max)
 
 
-def _document(value: Any) -> str:
-    return json.dumps(_plain(value, DEPTH_MAX), indent=2, ensure_ascii=False)
+def _document(value: Any, characters_max: int) -> str:
+    encoder = json.JSONEncoder(indent=2, ensure_ascii=False)
+    return _beginning(encoder.iterencode(_plain(value, DEPTH_MAX)), characters_max)
 
 
 def _plain(value: Any, depth: int) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from io import BytesIO
 from typing import Any
 
@@ -67,7 +68,7 @@ JSON_VALUES = st.recursive(
 def test_pretty_json_means_the_same(value: Any, indent: Any) -> None:
     for ensure_ascii in (True, False):
         text = json.dumps(value, indent=indent, ensure_ascii=ensure_ascii)
-        assert json.loads(pretty(text)) == value
+        assert json.loads(pretty(text, characters_max=10**6)) == value
 
 
 @given(JSON_VALUES.filter(lambda value: isinstance(value, (dict, list)) and value))
@@ -115,6 +116,26 @@ def test_bombs(value: bytes, wanted: str) -> None:
     found = shown(value, wanted, characters_max=CHARACTERS)
     assert found.text is not None
     assert len(found.text) <= CHARACTERS
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"[" * 900 + b"1," * 30_000 + b"1" + b"]" * 900,
+        b"[" * 60 + b"1," * 200_000 + b"1" + b"]" * 60,
+        b"\x91" * 60 + b"\xdd" + (200_000).to_bytes(4, "big") + b"\x01" * 200_000,
+    ],
+    ids=["deep", "json", "msgpack"],
+)
+def test_the_memory_of_indentation_is_bounded(value: bytes) -> None:
+    tracemalloc.start()
+    try:
+        found = shown(value, AUTO, characters_max=CHARACTERS)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found.truncated
+    assert peak_bytes < 12 << 20
 
 
 def test_long_values_are_cut_and_said_to_be() -> None:
