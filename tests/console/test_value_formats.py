@@ -21,6 +21,11 @@ CHARACTERS = 2_000
 EMPTY_RECORD = {"type": "record", "name": "r", "fields": [{"name": "n", "type": "null"}]}
 
 
+def record_of(*types: Any, **rest: str) -> str:
+    fields = [{"name": f"f{number}", "type": each} for number, each in enumerate(types)]
+    return json.dumps({"type": "record", "name": "R", "fields": fields, **rest})
+
+
 def text_of(value: bytes | None, wanted: str = AUTO, **options: Any) -> tuple[str, str | None]:
     found = shown(value, wanted, characters_max=CHARACTERS, **options)
     return found.format, found.text
@@ -192,6 +197,16 @@ class TestAvro:
             ('{"type": "array", "items": "null"}', "values that take no bytes"),
             ('{"type": "array", "items": {"type": "fixed", "name": "f", "size": 0}}', "values that take no bytes"),
             (json.dumps({"type": "array", "items": EMPTY_RECORD}), "values that take no bytes"),
+            (
+                record_of({"name": "E", "type": "record", "fields": []}, {"type": "array", "items": "E"}),
+                "take no bytes: E",
+            ),
+            (record_of({**EMPTY_RECORD, "namespace": "a"}, {"type": "array", "items": "a.r"}), "take no bytes: a.r"),
+            (record_of({"name": "f", "type": "fixed", "size": 0}, {"type": "array", "items": "f"}), "take no bytes: f"),
+            (record_of({**EMPTY_RECORD, "fields": []}, "r", namespace="b"), "take no bytes: b.r"),
+            (record_of("int", ["null", "R"]), "contains itself: R"),
+            (record_of("int", {"type": "array", "items": "c.R"}, namespace="c"), "contains itself: c.R"),
+            (json.dumps({"__fastavro_parsed": True, "__named_schemas": {}, **EMPTY_RECORD}), "is not a schema"),
             ("[" * 100 + "]" * 100, "is nested deeper"),
             ("[" * 100_000, "is not a schema"),
         ],
@@ -199,3 +214,10 @@ class TestAvro:
     def test_refused_schemas(self, schema: str, message: str) -> None:
         with pytest.raises(KafkaError, match=message):
             decoder(schema)
+
+    def test_a_named_type_can_be_used_again(self) -> None:
+        schema = record_of(
+            {"name": "P", "type": "record", "fields": [{"name": "x", "type": "int"}]}, "n.P", namespace="n"
+        )
+        name, text = text_of(b"\x02\x04", AVRO, avro=decoder(schema))
+        assert (name, json.loads(text or "")) == (AVRO, {"f0": {"x": 1}, "f1": {"x": 2}})
