@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -97,7 +98,8 @@ def _position(wanted: Wanted, partition: int, first: int, end: int) -> int:
 class Scan:
     """Takes records as they are read, until it has enough of them.
 
-    The newest are kept where the newest are asked for; else the first ones, and reading stops behind the last of them.
+    Where the newest are asked for, all are read, and as many of the newest are kept as the count and BYTES_MAX permit;
+    else the first ones, and reading stops behind the last of them.
     """
 
     wanted: Wanted
@@ -107,12 +109,15 @@ class Scan:
     scanned: int = 0
     size_bytes: int = 0
     found: list[ConsumerRecord] = field(default_factory=list)
+    """In the order of their times."""
+    dropped: tuple[int, int, int] | None = None
+    """The order of the newest record that was dropped: none of those before it is kept."""
 
     @property
     def is_full(self) -> bool:
-        if self.wanted.start != NEWEST and len(self.found) >= self.wanted.count:
+        if self.wanted.start != NEWEST and (len(self.found) >= self.wanted.count or self.size_bytes >= BYTES_MAX):
             return True
-        return self.scanned >= SCANNED_MAX or self.size_bytes >= BYTES_MAX
+        return self.scanned >= SCANNED_MAX
 
     @property
     def is_complete(self) -> bool:
@@ -125,10 +130,18 @@ class Scan:
             return False
         self.scanned += 1
         self.positions[TopicPartition(record.topic, record.partition)] = record.offset + 1
-        if matches(record, self.wanted):
-            self.found.append(record)
-            self.size_bytes += len(record.key or b"") + len(record.value or b"")
+        if matches(record, self.wanted) and (self.dropped is None or _order(record) > self.dropped):
+            insort(self.found, record, key=_order)
+            self.size_bytes += _size_bytes(record)
+            if self.wanted.start == NEWEST:
+                self._drop_oldest()
         return True
+
+    def _drop_oldest(self) -> None:
+        while len(self.found) > self.wanted.count or (self.size_bytes > BYTES_MAX and len(self.found) > 1):
+            oldest = self.found.pop(0)
+            self.size_bytes -= _size_bytes(oldest)
+            self.dropped = _order(oldest)
 
     def positions_of(self, partitions: Iterable[TopicPartition]) -> dict[int, int]:
         """Where to go on in each of the partitions. One that had no offsets, such as those of a broker that is down,
@@ -138,9 +151,7 @@ class Scan:
 
     def shown(self) -> list[ConsumerRecord]:
         """Newest first where the newest are asked for, else in the order of their times."""
-        if self.wanted.start == NEWEST:
-            return sorted(self.found, key=_order, reverse=True)[: self.wanted.count]
-        return sorted(self.found, key=_order)
+        return self.found[::-1] if self.wanted.start == NEWEST else self.found
 
 
 def matches(record: ConsumerRecord, wanted: Wanted) -> bool:
@@ -150,6 +161,10 @@ def matches(record: ConsumerRecord, wanted: Wanted) -> bool:
     if not needle:
         return True
     return needle in (record.value or b"").lower() or needle in (record.key or b"").lower()
+
+
+def _size_bytes(record: ConsumerRecord) -> int:
+    return len(record.key or b"") + len(record.value or b"")
 
 
 def _order(record: ConsumerRecord) -> tuple[int, int, int]:

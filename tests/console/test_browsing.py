@@ -143,6 +143,24 @@ def test_the_newest_of_all_partitions_are_shown_first() -> None:
     assert [each.timestamp_ms for each in scan.shown()] == [5, 4]
 
 
+def test_the_newest_are_shown_also_if_the_records_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(browsing, "BYTES_MAX", 25)
+    scan = Scan(wanted(), {A: 0, B: 0}, {A: 5, B: 1})
+    for offset in range(5):
+        assert scan.take(record(A, offset, time_ms=10 * offset, value=b"x" * 9))
+    assert scan.take(record(B, 0, time_ms=5))  # older than records that were dropped
+    assert scan.is_complete
+    assert [each.offset for each in scan.shown()] == [4, 3]
+    assert scan.size_bytes == 20
+
+
+def test_one_record_is_shown_however_large_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(browsing, "BYTES_MAX", 25)
+    scan = Scan(wanted(), {A: 0}, {A: 1})
+    scan.take(record(A, 0, value=b"x" * 100))
+    assert len(scan.shown()) == 1
+
+
 def test_a_request_looks_through_a_bounded_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(browsing, "SCANNED_MAX", 3)
     scan = Scan(wanted(**{"from": "earliest", "key": "none"}), {A: 0}, {A: 9})
