@@ -18,7 +18,7 @@ NEWEST_READ_MAX: Final = 5_000
 SCANNED_MAX: Final = 50_000
 """Records that one request looks through."""
 BYTES_MAX: Final = 4 << 20
-"""Of the keys and values that one request returns."""
+"""Of the keys, values and headers that one request returns."""
 NEWEST, EARLIEST, OFFSET, TIME, POSITIONS = "newest", "earliest", "offset", "time", "positions"
 STARTS: Final = {name: name for name in (NEWEST, EARLIEST, OFFSET, TIME, POSITIONS)}
 AT_END: Final = -1
@@ -164,7 +164,8 @@ def matches(record: ConsumerRecord, wanted: Wanted) -> bool:
 
 
 def _size_bytes(record: ConsumerRecord) -> int:
-    return len(record.key or b"") + len(record.value or b"")
+    headers = sum(len(name) + len(value or b"") for name, value in record.headers)
+    return len(record.key or b"") + len(record.value or b"") + headers
 
 
 def _order(record: ConsumerRecord) -> tuple[int, int, int]:

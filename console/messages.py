@@ -22,6 +22,7 @@ log = logging.getLogger("raylog.console")
 PREVIEW_CHARACTERS: Final = 4_000
 WHOLE_CHARACTERS: Final = 2 << 20
 HEADERS_SHOWN: Final = 50
+HEADER_NAME_CHARACTERS: Final = 200
 SCAN_MS_MAX: Final = 5_000
 WAIT_MS_MAX: Final = 5_000
 POLL_SECONDS: Final = 0.5
@@ -113,7 +114,10 @@ class _Show:
             "key": self._shown(record.key, self._key_format, characters_max),
             "value": self._shown(record.value, self._value_format, characters_max),
             "headers": [
-                {"name": name, "value": self._shown(value, AUTO, PREVIEW_CHARACTERS // 4)}
+                {
+                    "name": name[:HEADER_NAME_CHARACTERS],
+                    "value": self._shown(value, AUTO, PREVIEW_CHARACTERS // 4),
+                }
                 for name, value in record.headers[:HEADERS_SHOWN]
             ],
             "more_headers": max(0, len(record.headers) - HEADERS_SHOWN),

@@ -161,6 +161,14 @@ def test_one_record_is_shown_however_large_it_is(monkeypatch: pytest.MonkeyPatch
     assert len(scan.shown()) == 1
 
 
+def test_headers_count_for_the_size_of_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(browsing, "BYTES_MAX", 25)
+    scan = Scan(wanted(**{"from": "earliest"}), {A: 0}, {A: 9})
+    headers = (("x" * 20, None), ("h", b"value"))
+    assert [scan.take(record(A, offset)._replace(headers=headers)) for offset in range(2)] == [True, False]
+    assert scan.size_bytes == 28
+
+
 def test_a_request_looks_through_a_bounded_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(browsing, "SCANNED_MAX", 3)
     scan = Scan(wanted(**{"from": "earliest", "key": "none"}), {A: 0}, {A: 9})

@@ -15,3 +15,9 @@ def test_a_value_that_cannot_be_decoded_is_shown_as_hex() -> None:
 
     found = _Show(AUTO, AVRO, fails).record(ConsumerRecord("t", 0, 0, 0, 0, b"k", b"v", ()), PREVIEW_CHARACTERS)
     assert (found["key"]["text"], found["value"]["format"]) == ("k", HEX)
+
+
+def test_the_names_of_headers_are_cut() -> None:
+    record = ConsumerRecord("t", 0, 0, 0, 0, b"k", b"v", (("h" * 900_000, b""), ("short", b"x")))
+    found = _Show(AUTO, AUTO, None).record(record, PREVIEW_CHARACTERS)
+    assert [len(each["name"]) for each in found["headers"]] == [200, 5]
