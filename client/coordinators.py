@@ -15,13 +15,16 @@ from typing import Any, Final
 from raylog.client.backoff import backoff_ms
 from raylog.client.network_client import NetworkClient
 from raylog.core.clock import Now
-from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.errors import ErrorCode, KafkaError, ProtocolViolation
+from raylog.protocol import codec
 from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from raylog.protocol.registry import FIND_COORDINATOR
 from raylog.protocol.schema import Message
 from raylog.transport.peer_link import VersionFor
 
 BATCHES_SINCE: Final = 4
+_KEY_VERSION: Final = 2
+"""The last version whose encoding limits the length of a key to that of Kafka's strings."""
 MOVED: Final = (
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -61,8 +64,12 @@ class Coordinators:
         """The coordinator's broker id, which is in the metadata; None while it is not known, and looked for.
 
         Raises a KafkaError that does not pass, such as GROUP_AUTHORIZATION_FAILED, once; the next call asks again.
+        INVALID_REQUEST is raised for a key that no request can name.
         """
-        lookup = self._lookups.setdefault((key_type, key), _Lookup())
+        lookup = self._lookups.get((key_type, key))
+        if lookup is None:
+            _check(key)
+            lookup = self._lookups[key_type, key] = _Lookup()
         if lookup.failure is not None:
             error, lookup.failure = lookup.failure, None
             raise error
@@ -163,3 +170,11 @@ class Coordinators:
         if not error.code.retriable:
             lookup.wanted = False
             lookup.failure = error
+
+
+def _check(key: str) -> None:
+    """Raises KafkaError. An error of the request would be that of all its keys."""
+    try:
+        codec.encode_buffers(FindCoordinatorRequest(key=key), _KEY_VERSION)
+    except (ValueError, ProtocolViolation) as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None

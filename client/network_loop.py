@@ -83,10 +83,12 @@ class NetworkLoop:
         if self._closed:
             return
         with self._lock:
-            report()
-            for link in self.node.take_touched():
-                self._update(link)
-            self._wake_at(self.node.next_tick_ms())
+            try:
+                report()
+            finally:  # after an error too, else all other requests would wait for ever
+                for link in self.node.take_touched():
+                    self._update(link)
+                self._wake_at(self.node.next_tick_ms())
         self._after_event()
 
     def close(self) -> None:

@@ -128,6 +128,18 @@ def test_an_error_that_lasts_is_raised_once(bench: Bench) -> None:
     assert bench.coordinators.node_id(GROUP, "g") == 1
 
 
+@pytest.mark.parametrize("key", ["\udcff", "x" * 40_000])
+def test_a_key_that_no_request_can_name_is_refused_at_once(bench: Bench, key: str) -> None:
+    bench.cluster = {"g": 2}
+    bench.coordinators.node_id(GROUP, "g")
+    for _ in range(2):
+        with pytest.raises(KafkaError) as raised:
+            bench.coordinators.node_id(GROUP, key)
+        assert raised.value.code is ErrorCode.INVALID_REQUEST
+        bench.run()
+    assert bench.coordinators.node_id(GROUP, "g") == 2
+
+
 def test_a_coordinator_that_is_not_in_the_metadata(bench: Bench) -> None:
     """Metadata is asked for, and the coordinator again: one that has just started appears, one that is gone moves."""
     bench.cluster = {"g": 9}
