@@ -161,7 +161,7 @@ class NetworkLoop:
         except TimeoutError as error:
             reason = str(error) or "connecting took longer than socket.connection.setup.timeout.ms"
             end = partial(self._not_connected, link, reason)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError is raised for a malformed name of a host
             during = " during the TLS handshake; its listener may not use TLS" if self._dialer.uses_tls else ""
             end = partial(self._not_connected, link, str(error) or f"closed by the peer{during}")
         finally:

@@ -198,11 +198,12 @@ def test_a_usage_error_has_exit_code_2(cli: Cli, arguments: tuple[str, ...]) -> 
     assert wrong.err.count("\n") == 1
 
 
-def test_an_unreachable_server_is_a_one_line_error(capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["topics", "list", "--bootstrap-server", "127.0.0.1:1"]) == 1
+@pytest.mark.parametrize("server", ["127.0.0.1:1", "foo..bar:9092", "x" * 64 + ":9092"])
+def test_an_unreachable_server_is_a_one_line_error(server: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["topics", "list", "--bootstrap-server", server]) == 1
     out, err = capfd.readouterr()
     assert (out, err.count("\n")) == ("", 1)
-    assert err.startswith("raylog: NETWORK_EXCEPTION: cannot connect to 127.0.0.1:1: ")
+    assert err.startswith(f"raylog: NETWORK_EXCEPTION: cannot connect to {server}: ")
 
 
 def test_a_closed_output_is_no_error(cluster: RunningCluster, cli: Cli, topic: str) -> None:
