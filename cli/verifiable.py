@@ -111,14 +111,24 @@ def _produce(options: argparse.Namespace) -> None:
     if options.acks in ("0", "1"):
         given["enable.idempotence"] = False
     counts: Counter[str] = Counter()
+    output_errors: list[OSError] = []
+
+    def reported(name: str, **fields: Any) -> None:
+        """On the producer's thread, which must not raise: an error of the output ends the command."""
+        try:
+            if not output_errors:
+                _print(name, **fields)
+        except OSError as error:
+            output_errors.append(error)
+            ended.set()
 
     def delivered(key: str | None, value: str, error: KafkaError | None, where: RecordMetadata | None) -> None:
         common = {"key": key, "value": value, "topic": options.topic}
         if where is not None:
             counts["acked"] += 1
-            _print("producer_send_success", **common, partition=where.partition, offset=where.offset)
+            reported("producer_send_success", **common, partition=where.partition, offset=where.offset)
         elif error is not None:
-            _print("producer_send_error", **common, exception=error.code.name, message=error.message)
+            reported("producer_send_error", **common, exception=error.code.name, message=error.message)
 
     limit = itertools.count() if options.max_messages is None else range(options.max_messages)
     with Producer(given) as producer:
@@ -145,6 +155,8 @@ def _produce(options: argparse.Namespace) -> None:
                 counts["sent"] += 1
                 ended.wait(wait_seconds(counts["sent"], options.throughput, time.monotonic() - began))
             producer.flush()
+        if output_errors:
+            raise output_errors[0]
         seconds = time.monotonic() - began
     _print("shutdown_complete")
     _print(

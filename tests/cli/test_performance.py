@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -13,6 +16,7 @@ from confluent_kafka import TopicPartition as StockPartition
 from raylog.cli.perf_statistics import SAMPLES_MAX, ProducerStatistics, percentile, wait_seconds
 from tests.cli.conftest import Cli
 from tests.support.cluster_thread import RunningCluster
+from tests.support.hang import HANG_SECONDS
 
 SENT = re.compile(
     r"100 records sent, \d+\.\d{6} records/sec \(\d+\.\d\d MB/sec\), \d+\.\d\d ms avg latency,"
@@ -140,6 +144,21 @@ def test_what_is_acknowledged_is_read(cli: Cli, topic: str) -> None:
     assert all(each["success"] for each in consumed if each["name"] == "offsets_committed")
     described = json.loads(cli("groups", "describe", topic, "--json").out)
     assert sum(each["current_offset"] or 0 for each in described[0]["partitions"]) == 30
+
+
+def test_a_closed_output_ends_the_verifiable_producer(cluster: RunningCluster, cli: Cli, topic: str) -> None:
+    cli("topics", "create", topic)
+    command = f"{sys.executable} -m raylog.cli.main verifiable-producer {topic} -b {cluster.bootstrap_servers}"
+    piped = subprocess.run(
+        ["bash", "-c", f"{command} --max-messages 1000000 | head -n 2; exit ${{PIPESTATUS[0]}}"],
+        capture_output=True,
+        timeout=HANG_SECONDS,
+        check=False,
+        env=os.environ,
+    )
+    assert (piped.returncode, piped.stderr) == (141, b"")
+    assert [each["name"] for each in events(piped.stdout.decode())] == ["startup_complete", "producer_send_success"]
+    assert stock_count(cluster, topic) < 1_000_000
 
 
 @pytest.mark.parametrize(
