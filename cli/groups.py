@@ -41,6 +41,7 @@ from raylog.cli.columns import columns
 from raylog.cli.group_offsets import add_topics, group_named, offsets_at
 from raylog.cli.output import add_json, progress, show
 from raylog.cli.reset_offsets import add_reset_to
+from raylog.cli.values import printable
 from raylog.client.admin.admin_client import AdminClient
 from raylog.client.admin.all_groups import GroupOffset
 from raylog.client.admin.groups import CLASSIC, CONSUMER, SHARE, STREAMS
@@ -114,7 +115,7 @@ def _list(options: argparse.Namespace) -> None:
     elif options.state:
         text = columns(["GROUP", "STATE"], [[each.group_id, each.state] for each in found])
     else:
-        text = "\n".join(each.group_id for each in found)
+        text = "\n".join(printable(each.group_id) for each in found)
     show(options, listed, text)
 
 
@@ -251,7 +252,7 @@ def _cells(rows: Iterable[Iterable[Any]]) -> list[list[str]]:
 
 
 def _table(group: dict[str, Any]) -> str:
-    head = f"group {group['group']} ({group['state']}, {len(group['members'])} members)"
+    head = f"group {printable(group['group'])} ({group['state']}, {len(group['members'])} members)"
     if group["type"] == SHARE:
         return f"{head}\n{_start_offsets(group['partitions'])}"
     members = {member["id"]: member for member in group["members"]}

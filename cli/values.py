@@ -1,4 +1,4 @@
-"""Bytes of records as text that is safe to print to a terminal or to JSON."""
+"""Names, and bytes of records, as text that is safe to print to a terminal or to JSON."""
 
 from __future__ import annotations
 
@@ -13,8 +13,15 @@ def shown(data: bytes | None) -> str:
         text = data.decode()
     except UnicodeDecodeError:
         return f"0x{data.hex()}"
-    escaped = "".join(_escape(char) for char in text)
+    escaped = printable(text.replace("\\", "\\\\").replace('"', '\\"'))
     return f'"{escaped}"'
+
+
+def printable(text: str) -> str:
+    """With escapes for characters that a terminal would obey, such as those of control sequences."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def json_fields(name: str, data: bytes | None) -> dict[str, str | None]:
@@ -25,9 +32,3 @@ def json_fields(name: str, data: bytes | None) -> dict[str, str | None]:
         return {name: data.decode()}
     except UnicodeDecodeError:
         return {f"{name}_base64": base64.b64encode(data).decode()}
-
-
-def _escape(char: str) -> str:
-    if char in '"\\':
-        return f"\\{char}"
-    return char if char.isprintable() else char.encode("unicode_escape").decode()

@@ -208,6 +208,20 @@ class TestListAndDescribe:
         commit(cluster, group, topic, 1)
         assert group in {each["group"] for each in json.loads(cli("groups", "describe", "--json").out)}
 
+    def test_names_with_control_characters_are_escaped(
+        self, cli: Cli, cluster: RunningCluster, group: str, topic: str, records: None
+    ) -> None:
+        hostile = f"{group}\x1b[2J\nanother"
+        escaped = f"{group}\\x1b[2J\\nanother"
+        commit(cluster, hostile, topic, 1)
+        try:
+            for command in (("list",), ("list", "--state"), ("describe", hostile), ("describe", hostile, "--state")):
+                out = cli("groups", *command).out
+                assert escaped in out
+                assert out.replace("\n", "").isprintable()
+        finally:
+            cli("groups", "delete", hostile)
+
     def test_an_unknown_group(self, cli: Cli, group: str) -> None:
         assert cli("groups", "describe", group) == (
             1,
