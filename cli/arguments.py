@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from raylog.client.admin.admin_client import AdminClient, admin_client
@@ -142,12 +143,19 @@ def read_properties(path: str | None) -> dict[str, str]:
     """The entries of a file of properties, in Java's format; none without a file. Raises ConfigError and OSError."""
     if path is None:
         return {}
+    text = read_text(path)
     try:
-        with open(path, encoding="utf-8") as file:
-            return parse_properties(file.read())
-    except (ConfigError, UnicodeDecodeError) as error:
-        rule = error.message if isinstance(error, ConfigError) else "is not UTF-8 text"
-        raise ConfigError(f"{path}: {rule}") from None
+        return parse_properties(text)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error.message}") from None
+
+
+def read_text(path: str | Path) -> str:
+    """Raises ConfigError if the file is not UTF-8, and OSError."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: is not UTF-8 text") from None
 
 
 def broker_ids(text: str) -> list[int]:

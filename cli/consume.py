@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import monotonic
@@ -170,7 +171,7 @@ class _TextFormat:
     """The format of kafka-console-consumer: the selected parts in its order, then the value, as raw bytes."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        self._separator: bytes = options.key_separator.encode()
+        self._separator: bytes = os.fsencode(options.key_separator)
         chosen: list[tuple[bool, Part]] = [
             (
                 options.print_timestamp,

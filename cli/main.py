@@ -75,6 +75,7 @@ OUTPUT_CLOSED = 141
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code. Raises SystemExit(2) on wrong usage."""
+    _open_missing_streams()
     given = sys.argv[1:] if arguments is None else arguments
     module = MODULE_OF.get(given[0]) if given else None
     parser = make_parser() if module is None else make_parser([module])
@@ -89,6 +90,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return OUTPUT_CLOSED
     except OSError as error:
         return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    except EOFError:
+        return _fail("the input has ended")
+    except (UnicodeError, OverflowError) as error:  # a name, or a number, that is not possible
+        return _fail(str(error))
     except KeyboardInterrupt:
         return INTERRUPTED
     return code or 0
@@ -119,6 +124,13 @@ def make_parser(modules: Sequence[str] = MODULES) -> argparse.ArgumentParser:
 def _fail(message: str) -> int:
     print("raylog:", " ".join(message.split()), file=sys.stderr)
     return FAILED
+
+
+def _open_missing_streams() -> None:
+    """Standard streams that were closed before the start are /dev/null, and not the first file or socket opened."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  # until the process ends
 
 
 def _discard_output() -> None:

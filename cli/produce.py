@@ -8,6 +8,7 @@ that were sent before remain. It prints nothing; with --json, {"topic": "flights
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections import deque
@@ -75,7 +76,7 @@ class LineFormat(NamedTuple):
             key, separator, value = line.partition(self.key_separator)
             if not separator:
                 number = line_number + len(records) + 1
-                message = f"line {number} has no key separator {self.key_separator.decode()!r}"
+                message = f"line {number} has no key separator {os.fsdecode(self.key_separator)!r}"
                 return records, KafkaError(ErrorCode.INVALID_RECORD, message)
             records.append((None if key == null else key, None if value == null else value))
         return records, None
@@ -112,7 +113,7 @@ def run(options: argparse.Namespace) -> None:
     lines = LineFormat(
         key_separator=_bytes(options.key_separator),
         null_marker=_bytes(options.null_marker),
-        headers=tuple((name, value.encode()) for name, value in options.header),
+        headers=tuple((name, os.fsencode(value)) for name, value in options.header),
     )
     config = client_config(options)
     _check_partition(config, options.topic, options.partition)
@@ -177,4 +178,4 @@ def _check_partition(config: ClientConfig, topic: str, partition: int | None) ->
 
 
 def _bytes(text: str | None) -> bytes | None:
-    return None if text is None else text.encode()
+    return None if text is None else os.fsencode(text)

@@ -38,7 +38,9 @@ from raylog.core.errors import ConfigError, KafkaError
 
 FLUSH_SECONDS = 0.5
 """How long to wait for the last acknowledgements before the progress is printed again."""
-RECORD_BYTES_MAX = 1 << 30
+RECORD_BYTES_MAX = (1 << 28) - 1
+"""What random.randbytes makes."""
+RATE_MIN = 0.001
 
 
 def add_to(subparsers: Subparsers) -> None:
@@ -140,6 +142,6 @@ def _rate(text: str) -> float:
         rate = float(text)
     except ValueError:
         rate = 0.0
-    if rate == -1 or 0 < rate < float("inf"):
+    if rate == -1 or RATE_MIN <= rate < float("inf"):
         return rate
-    raise argparse.ArgumentTypeError(f"{text!r}: must be a number of records per second, or -1")
+    raise argparse.ArgumentTypeError(f"{text!r}: must be a number of records per second, at least {RATE_MIN}, or -1")

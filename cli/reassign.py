@@ -22,7 +22,15 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from raylog.cli.arguments import Subparsers, add_bootstrap_server, broker_ids, names, open_client, whole_number
+from raylog.cli.arguments import (
+    Subparsers,
+    add_bootstrap_server,
+    broker_ids,
+    names,
+    open_client,
+    read_text,
+    whole_number,
+)
 from raylog.cli.columns import columns
 from raylog.cli.output import add_json, progress, show
 from raylog.client import reassignments
@@ -100,7 +108,7 @@ def _generate(options: argparse.Namespace) -> None:
             raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"brokers {unknown} are not registered")
         topics = options.topics
         if options.topics_to_move_json_file is not None:
-            topics = _topics_to_move(options.topics_to_move_json_file.read_text())
+            topics = _topics_to_move(read_text(options.topics_to_move_json_file))
         present = reassignments.present_plan(client, None if topics is None else dict.fromkeys(topics))
     proposed = spread(present, {broker_id: racks[broker_id] for broker_id in sorted(set(chosen))})
     if options.json:
@@ -121,7 +129,7 @@ def _topics_to_move(text: str) -> list[str]:
 
 
 def _execute(options: argparse.Namespace) -> None:
-    plan = parse_plan(options.plan.read_text())
+    plan = parse_plan(read_text(options.plan))
     with open_client(options) as client:
         present = _present(client, plan)
         if not options.additional and client.list_partition_reassignments():
@@ -161,7 +169,7 @@ def wait_until_complete(client: AdminClient, plan: Plan) -> None:
 
 
 def _cancel(options: argparse.Namespace) -> None:
-    plan = parse_plan(options.plan.read_text())
+    plan = parse_plan(read_text(options.plan))
     with open_client(options) as client:
         _present(client, plan)
         moving = client.list_partition_reassignments(plan)
@@ -194,7 +202,7 @@ def _cancelled(
 
 
 def _verify(options: argparse.Namespace) -> None:
-    plan = parse_plan(options.plan.read_text())
+    plan = parse_plan(read_text(options.plan))
     with open_client(options) as client:
         found = _statuses(client, plan)
         if all(entry["status"] != MOVING for entry in found) and not options.preserve_throttles:

@@ -135,12 +135,16 @@ def _check_existence(client: AdminClient, partitions: Iterable[TopicPartition]) 
 def _read_file(lines: Iterable[str]) -> dict[TopicPartition, int]:
     """`topic,partition,offset` in each line. Raises KafkaError."""
     offsets = {}
-    for number, row in enumerate(csv.reader(lines), start=1):
-        if not row:
-            continue
-        if len(row) != 3 or not (row[1].strip().isdecimal() and row[2].strip().isdecimal()):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"line {number}: must be topic,partition,offset")
-        offsets[TopicPartition(row[0].strip(), int(row[1]))] = int(row[2])
+    reader = csv.reader(lines)
+    try:
+        for number, row in enumerate(reader, start=1):
+            if not row:
+                continue
+            if len(row) != 3 or not (row[1].strip().isdecimal() and row[2].strip().isdecimal()):
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"line {number}: must be topic,partition,offset")
+            offsets[TopicPartition(row[0].strip(), int(row[1]))] = int(row[2])
+    except csv.Error as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"line {reader.line_num}: {error}") from None
     return offsets
 
 

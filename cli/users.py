@@ -14,7 +14,7 @@ import argparse
 import getpass
 import sys
 
-from raylog.cli.arguments import Subparsers, add_bootstrap_server, open_client, whole_number
+from raylog.cli.arguments import Subparsers, add_bootstrap_server, open_client, read_text, whole_number
 from raylog.cli.columns import columns
 from raylog.cli.output import add_json, show
 from raylog.client.admin.users import UserScramCredentialDeletion, UserScramCredentialUpsertion
@@ -107,8 +107,7 @@ def _remove(options: argparse.Namespace) -> None:
 def _password(options: argparse.Namespace) -> Password:
     """Raises ConfigError and OSError."""
     if options.password_file is not None:
-        with open(options.password_file, encoding="utf-8") as file:
-            text = file.readline()
+        text = read_text(options.password_file).partition("\n")[0]
     elif sys.stdin.isatty():
         text = getpass.getpass("Password: ")
         if getpass.getpass("The same again: ") != text:

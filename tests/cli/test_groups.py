@@ -414,6 +414,12 @@ class TestReset:
         path.write_text(f"{topic},0\n")
         refused = cli("groups", "reset-offsets", group, "--from-file", str(path), "--execute")
         assert refused.err == "raylog: INVALID_REQUEST: line 1: must be topic,partition,offset\n"
+        path.write_text("x" * 200_000)
+        refused = cli("groups", "reset-offsets", group, "--from-file", str(path))
+        assert refused.err == "raylog: INVALID_REQUEST: line 1: field larger than field limit (131072)\n"
+        path.write_bytes(b"\xff,0,1\n")
+        refused = cli("groups", "reset-offsets", group, "--from-file", str(path))
+        assert refused.err.startswith("raylog: 'utf-8' codec can't decode byte 0xff")
 
     def test_a_group_with_members_is_refused(self, cli: Cli, group: str, topic: str, member: Consumer) -> None:
         refused = cli("groups", "reset-offsets", group, "--topic", topic, "--to-earliest", "--execute")

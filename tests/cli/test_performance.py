@@ -167,6 +167,7 @@ def test_a_closed_output_ends_the_verifiable_producer(cluster: RunningCluster, c
         ("producer-perf", "t", "--num-records", "0", "--record-size", "1"),
         ("producer-perf", "t", "--num-records", "1"),
         ("producer-perf", "t", "--num-records", "1", "--record-size", "1", "--throughput", "nan"),
+        ("producer-perf", "t", "--num-records", "1", "--record-size", "1", "--throughput", "1e-10"),
         ("consumer-perf", "t", "--num-records", "-1"),
         ("e2e-latency", "t", "--acks", "0"),
         ("verifiable-consumer", "t"),
@@ -179,6 +180,7 @@ def test_wrong_usage(cli: Cli, arguments: tuple[str, ...]) -> None:
 def test_errors_are_one_line(cli: Cli, topic: str) -> None:
     for arguments, code in (
         (("--record-size", str(2**31)), "INVALID_CONFIG"),
+        (("--record-size", str(2**28)), "INVALID_CONFIG"),
         (("--payload-file", "/dev/null"), "INVALID_CONFIG"),
         (("--record-size", "1", "--property", "no.such.key=1"), "INVALID_CONFIG"),
         (("--record-size", "2000000", "--property", "max.request.size=3000000"), "MESSAGE_TOO_LARGE"),

@@ -169,6 +169,23 @@ def test_malformed_batches_end_it_or_are_skipped(
     assert named == {f"raylog: {topic}-0", f"raylog: {topic}-1"}
 
 
+def test_arguments_need_not_be_text(cli: Cli, topic: str) -> None:
+    """An argument with the byte 0xff."""
+    byte = os.fsdecode(b"\xff")
+    assert cli("produce", topic, "--key-separator", byte, "--header", f"h={byte}", stdin=b"k\xffv\n").code == 0
+    shown = json.loads(cli("consume", topic, "-e", "--json").out)
+    assert (shown["key"], shown["value"], shown["headers"]) == ("k", "v", [{"key": "h", "value_base64": "/w=="}])
+    refused = cli("produce", topic, "--key-separator", byte, stdin=b"v\n")
+    assert refused.err == "raylog: INVALID_RECORD: line 1 has no key separator '\\udcff'\n"
+
+
+def test_closed_standard_streams_are_no_error(cluster: RunningCluster) -> None:
+    command = f"{sys.executable} -m raylog.cli.main topics list -b {cluster.bootstrap_servers}"
+    for closed in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-"):
+        ended = subprocess.run(["bash", "-c", f"{command} {closed}"], capture_output=True, check=False, env=os.environ)
+        assert (ended.returncode, ended.stderr) == (0, b""), closed
+
+
 def test_errors_name_what_is_wrong(cli: Cli, topic: str) -> None:
     cli("topics", "create", topic, "--partitions", "1")
     no_separator = cli("produce", topic, "--key-separator", ":", stdin=b"a:1\nb\nc:3\n")

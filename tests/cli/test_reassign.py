@@ -153,3 +153,7 @@ def test_topics_to_move_have_kafkas_format(cli: Cli, topic: str, home: int, tmp_
     file.write_text("{}")
     refused = cli("reassign", "generate", "--topics-to-move-json-file", str(file), "--json")
     assert refused.err.startswith("raylog: INVALID_REQUEST: --topics-to-move-json-file")
+    file.write_bytes(b"\xff")
+    for arguments in (("generate", "--topics-to-move-json-file"), ("execute", "--reassignment-json-file")):
+        refused = cli("reassign", *arguments, str(file))
+        assert refused.err == f"raylog: INVALID_CONFIG: {file}: is not UTF-8 text\n"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from raylog.cli import users
 from tests.cli.conftest import Cli
 
 
@@ -30,12 +33,30 @@ def test_a_user_lives_a_whole_life(cli: Cli, tmp_path: Path) -> None:
     assert listed(cli) == {}
 
 
+def test_the_end_of_the_terminals_input_is_one_line(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-D at the prompt."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    def ended(prompt: str) -> str:
+        raise EOFError
+
+    monkeypatch.setattr(users, "sys", SimpleNamespace(stdin=Terminal()))
+    monkeypatch.setattr("getpass.getpass", ended)
+    assert cli("users", "set", "bob") == (1, "", "raylog: the input has ended\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "stdin", "message"),
     [
         (("set", "bob"), b"", "the password is empty"),
         (("set", "bob"), b"\n", "the password is empty"),
         (("set", "bob", "--password-file", "/nowhere"), b"", "/nowhere: No such file or directory"),
+        (("set", "bob", "--password-file", "/bin/true"), b"", "/bin/true: is not UTF-8 text"),
+        (("set", "bob"), b"\xff\n", "can't decode byte 0xff"),
+        (("set", "bob\udcff"), b"x\n", "surrogates not allowed"),
         (("set", ""), b"x\n", "Username must not be empty."),
         (("set", "bob", "--iterations", "100000"), b"x\n", "Too many iterations: must be at most 16384."),
         (("remove", "nobody"), b"", "there is no user 'nobody'"),
