@@ -32,6 +32,8 @@ class Fields:
             raise self.refused(name, "must be a text")
         if len(found) > characters_max:
             raise self.refused(name, f"must have at most {characters_max} characters")
+        if not _is_encodable(found):
+            raise self.refused(name, "must be valid Unicode")
         return found
 
     def number(self, name: str, default: Any = _REQUIRED, *, least: int = 0, most: int = INT64_MAX) -> int:
@@ -101,6 +103,15 @@ class Fields:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name}: must be given")
             return None
         return found
+
+
+def _is_encodable(text: str) -> bool:
+    """False if it has half of a surrogate pair, which JSON can name and UTF-8 cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _whole_number(found: Any) -> int | None:

@@ -182,4 +182,4 @@ def _bytes(fields: Fields, name: str, format_name: str) -> bytes | None:
     if chosen == "null":
         return None
     text = fields.text(name, "", characters_max=VALUE_CHARACTERS_MAX)
-    return from_hex(fields, name, text) if chosen == "hex" else text.encode(errors="replace")
+    return from_hex(fields, name, text) if chosen == "hex" else text.encode()

@@ -35,6 +35,7 @@ def test_values_of_queries_and_bodies() -> None:
         ({"name": 3}, lambda f: f.text("name"), "name=3: must be a text"),
         ({"name": {"a": 1}}, lambda f: f.text("name"), "name=...: must be a text"),
         ({"name": "x" * 5000}, lambda f: f.text("name"), f"name='{'x' * 59}...: must have at most 4096 characters"),
+        ({"name": "\ud800"}, lambda f: f.text("name"), "name='\\ud800': must be valid Unicode"),
         ({"n": "-1"}, lambda f: f.number("n"), "n='-1': must be a whole number between 0 and 9223372036854775807"),
         ({"n": "9" * 40}, lambda f: f.number("n", most=5), f"n='{'9' * 40}': must be a whole number between 0 and 5"),
         ({"n": 1 << 63}, lambda f: f.number("n"), "n=9223372036854775808: must be a whole number between"),

@@ -16,6 +16,7 @@ from raylog.mirror.formats import Heartbeat
 from raylog.mirror.progress import FlowId, Progress, encode_progress
 from raylog.protocol.messages.streams_group_heartbeat import Subtopology, Topology
 from tests.console.conftest import Served
+from tests.support.console_thread import Browser
 from tests.support.streams_group_member import StreamsMember
 
 
@@ -195,6 +196,11 @@ class TestSecurity:
     def test_refused_entries(self, served: Served, changed: dict[str, str]) -> None:
         answer = served.browser().post("/api/acls", **{**ENTRY, **changed})
         assert answer.status == 400, answer
+
+    def test_a_password_that_is_not_valid_unicode_is_refused(self, served: Served) -> None:
+        half = "\ud800"
+        assert served.browser().post("/api/users", name="carol", password=half).status == 400
+        assert Browser(served.with_login).log_in("alice", half).status == 400
 
     def test_users_get_passwords_and_lose_them(self, served: Served) -> None:
         browser = served.browser()
