@@ -2,7 +2,7 @@
 
 Resources, principals, hosts and operations have the names that kafka-acls uses. The default is all operations and all
 hosts. `remove` deletes the entries that `add` creates for the same arguments, or, without a principal, all entries of
-the resources. With --json the command prints an array of objects:
+the resources; on a terminal it asks first. With --json the command prints an array of objects:
 
     [{"resource_type": "TOPIC", "resource_name": "orders", "pattern_type": "LITERAL", "principal": "User:alice",
       "host": "*", "operation": "READ", "permission": "ALLOW"}]
@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Final
 
 from raylog.cli.arguments import Subparsers, add_bootstrap_server, open_client
 from raylog.cli.columns import columns
+from raylog.cli.values import printable
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.security.acl import (
     CLUSTER,
@@ -64,6 +66,9 @@ def add_to(subparsers: Subparsers) -> None:
     remove = actions.add_parser("remove", help="delete entries")
     _add_resources(remove, FILTER_TYPES)
     _add_rights(remove)
+    remove.add_argument(
+        "--force", action="store_true", help="without a principal, do not ask before all entries are deleted"
+    )
     remove.set_defaults(run=_remove)
 
     for action in (listing, add, remove):
@@ -158,10 +163,20 @@ def _remove(options: argparse.Namespace) -> None:
         if options.operation or options.producer or options.consumer or options.allow_host or options.deny_host:
             raise _wrong("--allow-principal or --deny-principal is required with hosts or operations")
         filters = [AclFilter(resource.type, resource.name, pattern_type) for resource in _resources(options)]
+        if not options.force and sys.stdin.isatty() and not _is_confirmed(options):
+            _print(options, [], otherwise="No ACLs were removed.")
+            return
     with open_client(options) as client:
         removed = client.delete_acls(dict.fromkeys(filters))
     bindings = list(dict.fromkeys(binding for gone in removed.values() for binding in gone))
     _print(options, bindings, otherwise="No ACLs matched.")
+
+
+def _is_confirmed(options: argparse.Namespace) -> bool:
+    named = ", ".join(f"{each.type.name.lower()} {printable(each.name)}" for each in _resources(options))
+    question = f"Delete all ACLs of {named} (pattern type {options.resource_pattern_type})? (y/N) "
+    print(question, end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() == "y"
 
 
 def _resources(options: argparse.Namespace) -> list[Resource]:

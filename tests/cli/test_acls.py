@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
+from raylog.cli import acls
 from raylog.config.authorization import STANDARD_AUTHORIZER
 from tests.cli.conftest import Cli
 from tests.support.cluster_thread import RunningCluster, cluster_thread
@@ -111,6 +115,25 @@ def test_patterns_and_removing_all_entries_of_a_resource(cli: Cli) -> None:
     cli("acls", "remove", "--topic", "ab", "--resource-pattern-type", "match")
     assert {entry[:2] for entry in listed(cli)} == {("b", "LITERAL")}
     assert cli("acls", "remove", "--topic", "ab").out == "No ACLs matched.\n"
+
+
+@pytest.mark.parametrize(("answer", "removes"), [("y\n", True), ("n\n", False), ("\n", False), ("", False)])
+def test_all_entries_of_a_resource_are_removed_on_a_terminal_if_the_user_confirms(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, answer: str, *, removes: bool
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    cli("acls", "add", "--topic", "t", "--allow-principal", "User:x")
+    with monkeypatch.context() as patch:
+        patch.setattr(acls, "sys", SimpleNamespace(stdin=Terminal(answer), stderr=sys.stderr))
+        asked = cli("acls", "remove", "--topic", "t", "--json")
+        assert (asked.code, asked.err) == (0, "Delete all ACLs of topic t (pattern type literal)? (y/N) ")
+        assert len(json.loads(asked.out)) == removes
+        assert len(listed(cli)) == (not removes)
+        assert cli("acls", "remove", "--topic", "t", "--force").err == ""
+        assert listed(cli) == set()
 
 
 def test_the_cluster_resource(cli: Cli) -> None:
