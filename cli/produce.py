@@ -83,7 +83,9 @@ class LineFormat(NamedTuple):
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser("produce", help="write the lines of stdin to a topic, one record each")
+    parser = subparsers.add_parser(
+        "produce", help="write the lines of stdin, which end with LF or CRLF, to a topic, one record each"
+    )
     parser.add_argument("topic", metavar="TOPIC")
     add_bootstrap_server(parser)
     parser.add_argument("--key-separator", metavar="TEXT", help="separates the key from the value in each line")
@@ -140,16 +142,16 @@ def _record_count(delivery: TableDelivery) -> int:
 
 
 def chunks_of_lines(source: BinaryIO) -> Iterator[list[bytes]]:
-    """Lists of the lines that are available, without line ends; the last line may lack its end."""
+    """Lists of the lines that are available, without their ends, LF or CRLF; the last line may lack its end."""
     begun = b""
     while data := _read_available(source):
         *lines, begun = (begun + data).split(b"\n")
         if lines:
-            yield lines
+            yield [line.removesuffix(b"\r") for line in lines]
         if len(begun) > LINE_BYTES_MAX:
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"a line is longer than {LINE_BYTES_MAX} bytes")
     if begun:
-        yield [begun]
+        yield [begun.removesuffix(b"\r")]
 
 
 def _read_available(source: BinaryIO) -> bytes:

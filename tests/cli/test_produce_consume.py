@@ -35,6 +35,13 @@ def test_lines_with_keys_headers_and_nulls(cli: Cli, topic: str) -> None:
     ]
 
 
+def test_lines_end_with_lf_or_crlf(cli: Cli, topic: str) -> None:
+    cli("topics", "create", topic, "--partitions", "1")
+    cli("produce", topic, stdin=b"a\r\nb\n\r\nc\r\r\nd\re\nf\r")
+    shown = [json.loads(line)["value"] for line in cli("consume", topic, "-e", "--json").out.splitlines()]
+    assert shown == ["a", "b", "", "c\r", "d\re", "f"]
+
+
 def test_json_keeps_every_byte(cli: Cli, topic: str) -> None:
     cli("topics", "create", topic, "--partitions", "1")
     cli("produce", topic, "--key-separator", "=", stdin="ключ=zwei\n".encode() + b"\xff=\x00\xfe\n")
