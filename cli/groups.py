@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import Any
 
 from raylog.cli.arguments import (
@@ -125,7 +125,14 @@ def _list(options: argparse.Namespace) -> None:
 def _describe(options: argparse.Namespace) -> None:
     with open_client(options) as client:
         names = options.groups or [group.group_id for group in client.list_groups()]
-        described = [_description(client, name) for name in names]
+        led = _led_partitions(client)
+        described = []
+        for name in names:
+            try:
+                described.append(_description(client, name, led))
+            except KafkaError as error:
+                if options.groups or error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+                    raise  # else it was deleted after it was listed
     if options.json:
         print(json.dumps(described))
     elif options.state:
@@ -136,7 +143,7 @@ def _describe(options: argparse.Namespace) -> None:
         print("\n\n".join(_table(group) for group in described))
 
 
-def _description(client: AdminClient, name: str) -> dict[str, Any]:
+def _description(client: AdminClient, name: str, led: Set[TopicPartition]) -> dict[str, Any]:
     group = group_named(client, name)
     if group is None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {name!r} does not exist")
@@ -145,7 +152,7 @@ def _description(client: AdminClient, name: str) -> dict[str, Any]:
     shown = owners.keys() | current.keys()
     if group.type == SHARE:
         owners = {}
-    ends = _log_end_offsets(client, shown)
+    ends = offsets_at(client, dict.fromkeys(led & shown, OffsetSpec.LATEST))
     if group.type == STREAMS:  # a task reads only topics that have its partition
         shown = current.keys() | ends.keys()
     return {
@@ -194,15 +201,14 @@ def _partition(
     }
 
 
-def _log_end_offsets(client: AdminClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Of the partitions that exist and have a leader."""
-    led = {
+def _led_partitions(client: AdminClient) -> set[TopicPartition]:
+    """Those that have a leader, and so a log end offset."""
+    return {
         TopicPartition(name, each.partition)
         for name, topic in client.describe_topics().items()
         for each in topic.partitions
         if each.leader is not None
     }
-    return offsets_at(client, dict.fromkeys(led.intersection(partitions), OffsetSpec.LATEST))
 
 
 def _states(groups: Iterable[dict[str, Any]], *, verbose: bool) -> str:

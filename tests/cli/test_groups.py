@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from raylog.cli.reset_offsets import _duration_ms
+from raylog.client.admin.admin_client import AdminClient
 from raylog.client.share.acquired import ShareRecord
 from raylog.client.share.share_consumer import ShareConsumer
 from raylog.protocol.messages.streams_group_heartbeat import (
@@ -207,6 +208,35 @@ class TestListAndDescribe:
     def test_all_groups(self, cli: Cli, cluster: RunningCluster, group: str, topic: str, records: None) -> None:
         commit(cluster, group, topic, 1)
         assert group in {each["group"] for each in json.loads(cli("groups", "describe", "--json").out)}
+
+    def test_all_groups_need_one_look_at_the_topics_and_may_vanish(
+        self,
+        cli: Cli,
+        cluster: RunningCluster,
+        group: str,
+        topic: str,
+        records: None,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        commit(cluster, group, topic, 1)
+        commit(cluster, f"{group}-b", topic, 1)
+        describe_topics, list_groups = AdminClient.describe_topics, AdminClient.list_groups
+        looks: list[None] = []
+
+        def described(client: AdminClient, *arguments: Any, **options: Any) -> Any:
+            looks.append(None)
+            return describe_topics(client, *arguments, **options)
+
+        def listed(client: AdminClient, **options: Any) -> Any:
+            found = list_groups(client, **options)
+            return [*found, found[0]._replace(group_id="deleted meanwhile")]
+
+        monkeypatch.setattr(AdminClient, "describe_topics", described)
+        monkeypatch.setattr(AdminClient, "list_groups", listed)
+        shown = cli("groups", "describe", "--json")
+        assert (shown.code, shown.err) == (0, "")
+        assert {group, f"{group}-b"} <= {each["group"] for each in json.loads(shown.out)}
+        assert len(looks) == 1
 
     def test_names_with_control_characters_are_escaped(
         self, cli: Cli, cluster: RunningCluster, group: str, topic: str, records: None
