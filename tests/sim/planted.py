@@ -560,14 +560,14 @@ _FAULTS: Final = (
         "stale-response",
         "A follower applies a fetch response from a leader of an older epoch.",
         _takes_stale_answers,
-        1,
+        6,
         "but leads epoch",
     ),
     Planted(
         "no-last-epoch",
         "A follower's Fetch omits the epoch of its last batch, so its log is never truncated.",
         _fetch_names_no_last_epoch,
-        1,
+        11,
         "joins the ISR",
     ),
     Planted(
@@ -594,7 +594,7 @@ _FAULTS: Final = (
         "producers-forgotten",
         "A follower does not keep producer state for the batches it replicates.",
         _followers_forget_producers,
-        1,
+        4,
         "was refused with OUT_OF_ORDER_SEQUENCE_NUMBER",
     ),
     Planted(
@@ -705,14 +705,14 @@ _FAULTS: Final = (
         "broker-epoch-unchecked",
         "The controller adds a replica to the ISR although it has restarted since the leader saw it.",
         _broker_epoch_unchecked,
-        28,
+        41,
         "joins the ISR",
     ),
     Planted(
         "fenced-joins",
         "The controller adds a fenced broker to the ISR.",
         _fenced_broker_may_join,
-        28,
+        35,
         "joins the ISR",
     ),
     Planted(
@@ -758,14 +758,14 @@ _FAULTS: Final = (
         "epoch-unsaved",
         "A voter responds with a higher epoch before that epoch is on disk.",
         _epoch_not_saved,
-        94,
+        19,
         "has lost",
     ),
     Planted(
         "log-uncompared",
         "A voter grants its vote to a candidate whose log is less complete than its own.",
         _log_not_compared,
-        8,
+        4,
         "the new leader's log lacks committed records",
     ),
     Planted(
@@ -826,7 +826,7 @@ _FAULTS: Final = (
         "uncommitted-kept",
         "A deposed controller keeps its uncommitted records in its image.",
         _decisions_kept,
-        4,
+        3,
         "the image is at offset",
     ),
     Planted(
@@ -840,7 +840,7 @@ _FAULTS: Final = (
         "responds-when-deposed",
         "A deposed controller sends the responses that waited for a commit, as if it had happened.",
         _answered_when_deposed,
-        4,
+        10,
         "answered before it was committed",
     ),
     Planted(

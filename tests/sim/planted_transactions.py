@@ -196,7 +196,7 @@ TRANSACTION_FAULTS: Final = (
         "pending-counts",
         "An offset is visible before its transaction is committed.",
         _pending_counts,
-        64,
+        13,
         "is committed, but the last transaction committed",
     ),
     Planted(
@@ -224,7 +224,7 @@ TRANSACTION_FAULTS: Final = (
         "joins-the-transaction-before",
         "A batch of the next transaction is appended to the one before, whose marker is missing.",
         _any_epoch_is_open,
-        28,
+        148,
         "did not finish",
     ),
     Planted("never-timed-out", "Transactions are never aborted by timeout.", _never_timed_out, None),
