@@ -93,7 +93,7 @@ FAULTS = {
             "start-not-committed",
             "What auto.offset.reset led to is committed with the first records only.",
             _start_not_committed,
-            4,
+            7,
             "records are not copied",
         ),
         Planted("not-fenced", "Each worker has a transactional id of its own.", _not_fenced, 8, _OTHER),
