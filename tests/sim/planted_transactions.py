@@ -176,7 +176,7 @@ TRANSACTION_FAULTS: Final = (
         "marker-not-retried",
         "A coordinator does not retry a marker that a partition leader refused.",
         _told_once,
-        700,
+        139,
         "a transaction is still open",
     ),
     Planted(
