@@ -7,6 +7,7 @@ groups CLUSTER_ACTION on the cluster.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from raylog.broker.share.member_requests import check_enabled
@@ -25,18 +26,33 @@ if TYPE_CHECKING:
 
 SHARE = 2
 FIRST_VERSION_WITH_SHARE = 6
+STEP_KEYS = 200
+"""How many coordinators are looked up between two requests of other connections."""
 _KINDS = {0: (OFFSETS_TOPIC, Resource.group), 1: (TRANSACTION_TOPIC, Resource.transactional_id)}
 """By key type: the topic that stores them, and the resource of the ACL check."""
 
 
-def handle(broker: BrokerServices, exchange: Exchange, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+def handle(
+    broker: BrokerServices, exchange: Exchange, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse | None:
     if exchange.api_version >= 4:
-        found = tuple(_find(broker, exchange, key, request.key_type) for key in request.coordinator_keys)
-        return FindCoordinatorResponse(coordinators=found)
+        exchange.answer_in_steps(_find_all(broker, exchange, request))
+        return None
     one = _find(broker, exchange, request.key, request.key_type)
     return FindCoordinatorResponse(
         error_code=one.error_code, error_message=one.error_message, node_id=one.node_id, host=one.host, port=one.port
     )
+
+
+def _find_all(
+    broker: BrokerServices, exchange: Exchange, request: FindCoordinatorRequest
+) -> Generator[None, None, FindCoordinatorResponse]:
+    found = []
+    for number, key in enumerate(request.coordinator_keys, 1):
+        found.append(_find(broker, exchange, key, request.key_type))
+        if number % STEP_KEYS == 0:
+            yield
+    return FindCoordinatorResponse(coordinators=tuple(found))
 
 
 def _find(broker: BrokerServices, exchange: Exchange, key: str, key_type: int) -> Coordinator:

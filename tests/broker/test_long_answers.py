@@ -10,6 +10,7 @@ from raylog.broker import group_description
 from raylog.broker.handlers import (
     describe_producers,
     describe_topic_partitions,
+    find_coordinator,
     list_groups,
     offset_fetch,
 )
@@ -89,6 +90,7 @@ LONG: dict[str, tuple[Any, str, Message, int]] = {
     "DescribeGroups": (group_description, "STEP_MEMBERS", DescribeGroupsRequest(groups=GROUPS), 6),
     "DescribeProducers": (describe_producers, "STEP_PRODUCERS", producers_of(*range(PARTITIONS)), 0),
     "DescribeTopicPartitions": (describe_topic_partitions, "STEP_TOPICS", topics_named("t", "u", "v", "w", "x"), 0),
+    "FindCoordinator": (find_coordinator, "STEP_KEYS", FindCoordinatorRequest(coordinator_keys=GROUPS), 4),
     "OffsetFetch": (offset_fetch, "STEP_PARTITIONS", offsets_of(*GROUPS), 9),
 }
 """Each: its handler, the name of its bound, a request of six entries, a version."""
