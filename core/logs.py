@@ -93,7 +93,9 @@ def _time(record: logging.LogRecord) -> str:
 
 
 def _fields(record: logging.LogRecord) -> Iterator[tuple[str, object]]:
-    return ((name, value) for name, value in vars(record).items() if name not in _NOT_FIELDS)
+    """Without those of other libraries, such as Ray's _ray_timestamp_ns."""
+    attributes = vars(record).items()
+    return ((name, value) for name, value in attributes if name not in _NOT_FIELDS and not name.startswith("_"))
 
 
 def _text(value: object) -> str:

@@ -25,6 +25,11 @@ def test_fields_follow_the_event() -> None:
     )
 
 
+def test_what_other_libraries_add_to_a_record_is_no_field() -> None:
+    """Ray does so in each process that imports it."""
+    assert line("segment rolled", _ray_timestamp_ns=1, tp="flights-0").endswith("segment rolled tp=flights-0")
+
+
 def test_values_that_are_not_a_single_word_are_quoted() -> None:
     assert line("refused", reason='disk "a" is full\nnow', empty="", pair="a=b").endswith(
         r'refused reason="disk \"a\" is full\nnow" empty="" pair="a=b"'
