@@ -89,6 +89,11 @@ class Coordinators:
         if code in MOVED:
             self._lookups.setdefault((key_type, key), _Lookup()).node_id = None
 
+    @property
+    def waits(self) -> bool:
+        """Whether a coordinator is to be asked for."""
+        return any(map(self._waits, self._lookups.values()))
+
     # --- as a service
 
     def run(self, now: Now) -> None:

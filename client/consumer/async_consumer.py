@@ -121,6 +121,7 @@ class AsyncConsumer(AsyncioFace, ConsumerCalls):
         try:
             while True:
                 await self._run_callbacks()  # as long as they take
+                self._check_open()
                 core.raise_error()
                 batches_taken = core.batches_taken
                 if found := take():

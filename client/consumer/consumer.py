@@ -102,12 +102,15 @@ class Consumer(BlockingFace, ConsumerCalls):
         """
         count = self._core.settings.poll_records if max_records is None else max_records
         with self._used():
-            taken = self._polled(timeout, lambda: self._core.take(count))
             try:
+                taken = self._polled(timeout, lambda: self._core.take(count))
                 found = taken if self._values is None else self._with_values(self._values.fetched(taken))
-                return self._interceptors.on_consume(self._deserializers.records(found, self.seek))
+                returned = self._interceptors.on_consume(self._deserializers.records(found, self.seek))
+                self._core.taken = []
+                return returned
             except BaseException:
                 with self._changed:
+                    taken, self._core.taken = self._core.taken, []
                     self._core.take_back(taken)
                 raise
 
@@ -122,9 +125,19 @@ class Consumer(BlockingFace, ConsumerCalls):
         chosen = choose_columns(columns)
         deadline = monotonic() + timeout
         with self._used():
-            while taken := self._polled(max(0.0, deadline - monotonic()), self._core.take_batches):
-                if batches := arrow_batches(taken[0], chosen, self.seek):
-                    return batches
+            try:
+                while taken := self._polled(max(0.0, deadline - monotonic()), self._core.take_batches):
+                    batches = arrow_batches(taken[0], chosen, self.seek)
+                    self._core.taken_batches = None
+                    if batches:
+                        return batches
+            except KafkaError:
+                self._core.taken_batches = None
+                raise
+            except BaseException:
+                with self._changed:
+                    self._core.take_batches_back()
+                raise
         return []
 
     def _polled(self, timeout: float, take: Callable[[], list[Found]]) -> list[Found]:
@@ -137,6 +150,7 @@ class Consumer(BlockingFace, ConsumerCalls):
             try:
                 while True:
                     self._run_callbacks()
+                    self._check_open()
                     self._raise_wakeup()
                     core.raise_error()
                     batches_taken = core.batches_taken

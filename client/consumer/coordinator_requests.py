@@ -63,6 +63,7 @@ class CoordinatorRequests:
         self._coordinators = coordinators
         self._group_id = group_id
         self._open: list[CoordinatorRequest] = []
+        self._ran_ms = 0
 
     @property
     def topics(self) -> frozenset[str]:
@@ -79,6 +80,7 @@ class CoordinatorRequests:
             request.finish(error)
 
     def run(self, now: Now) -> None:
+        self._ran_ms = now.monotonic_ms
         for request in self._open:
             if now.monotonic_ms >= request.deadline_ms:
                 text = f"the coordinator of group {self._group_id!r} did not answer in time"
@@ -89,9 +91,10 @@ class CoordinatorRequests:
                 self._send(request, now)
 
     def next_deadline_ms(self) -> int | None:
+        """What is due and was not sent in the last `run` waits for the coordinator to be found."""
         due = [request.deadline_ms for request in self._open]
-        due += [request.due_ms for request in self._open if not request.asked and request.attempts]
-        return min(due, default=None)
+        due += [request.due_ms for request in self._open if not request.asked]
+        return min((ms for ms in due if ms > self._ran_ms), default=None)
 
     def _send(self, request: CoordinatorRequest, now: Now) -> None:
         try:

@@ -70,6 +70,11 @@ class ConsumerCore:
         )
         self.pool: ReassemblyPool | None = None
         """Of large messages; None: chunks are returned as they are."""
+        self.taken: list[ConsumerRecord] = []
+        """What `take` has returned, until the user has got it."""
+        self.taken_batches: tuple[PartitionState, int | None, int] | None = None
+        """Of what `take_batches` has returned, until the user has got it: the partition, its position before, and its
+        moves."""
         self.batches_taken = 0
         """How many fetched batches `take` has read to their end. Those of chunks, or of aborted records, give none."""
         if settings.large is not None:
@@ -90,11 +95,12 @@ class ConsumerCore:
             self.member = GroupMember(*shared, assignors, self._failed)
         self.member.callbacks.commit = self._commit_before_revocation
         self._lookups: list[OffsetLookup] = []
+        self._ran_ms = 0
         self._commit_due_ms: int | None = None
         self._auto_commit: OffsetCommit | None = None
         """The newest automatic commit. It takes the place of earlier ones that wait to be retried."""
-        self._last_commit: OffsetCommit | None = None
-        """That of partitions which are given up."""
+        self._last_commit: tuple[Sequence[TopicPartition], OffsetCommit] | None = None
+        """That of partitions which are given up, with the list of them."""
         self._services = (self.member, self._positions, self._fetcher, self._requests, self._coordinators)
         self.asked_topics: frozenset[str] = frozenset()
         """Those of which the user has asked for metadata, while it waits for them."""
@@ -104,6 +110,7 @@ class ConsumerCore:
     # --- as a service of the network
 
     def run(self, now: Now) -> None:
+        self._ran_ms = now.monotonic_ms
         self._want_topics()
         self._unknown.watch(self.subscription.topics | {tp.topic for tp in self.subscription.partitions}, now)
         for lookup in self._lookups:
@@ -117,8 +124,8 @@ class ConsumerCore:
 
     def next_deadline_ms(self) -> int | None:
         due = [service.next_deadline_ms() for service in self._services]
-        for lookup in self._lookups:
-            due += [lookup.deadline_ms, lookup.due_ms]
+        for lookup in self._lookups:  # one that is due waits for a leader, or for a response
+            due += [ms for ms in (lookup.deadline_ms, lookup.due_ms) if ms > self._ran_ms]
         return min((ms for ms in due if ms is not None), default=None)
 
     # --- what is read
@@ -191,18 +198,29 @@ class ConsumerCore:
     def take(self, count: int) -> list[ConsumerRecord]:
         """At most `count` records, each partition in its turn. Raises MalformedBatch where there is nothing before it.
 
-        The positions move behind them.
+        The positions move behind them. They stay in `taken`, to be taken back if the user does not get them.
         """
-        taken: list[ConsumerRecord] = []
-        for state in self._in_turn():
-            try:
-                taken += self._take_from(state, count - len(taken))
-            except MalformedBatch:
-                if not taken:
-                    raise
-                break
-            if len(taken) >= count:
-                break
+        begun = [(state, state.position) for state in self._in_turn()]
+        taken = self.taken = list[ConsumerRecord]()
+        try:
+            for state, _ in begun:
+                try:
+                    taken += self._take_from(state, count - len(taken))
+                except MalformedBatch:
+                    if not taken:
+                        raise
+                    break
+                if len(taken) >= count:
+                    break
+        except MalformedBatch:
+            raise
+        except BaseException:  # such as KeyboardInterrupt, while records are decoded
+            if self.pool is None:
+                self.taken = []
+                for state, position in begun:
+                    if position is not None and position != state.position:
+                        state.seek(position)
+            raise
         self.subscription.turn += 1
         return taken
 
@@ -213,6 +231,7 @@ class ConsumerCore:
             raise KafkaError(ErrorCode.INVALID_REQUEST, text)
         for state in self._in_turn()[:1]:
             fetched = state.buffered.popleft()
+            self.taken_batches = (state, state.position, state.moves)
             state.position, state.epoch = fetched.next_offset, fetched.last_epoch
             self.subscription.turn += 1
             return [fetched]
@@ -224,6 +243,7 @@ class ConsumerCore:
         partitions = self.subscription.partitions.values()
         return (
             self.network.has_touched
+            or self._coordinators.waits
             or not partitions
             or any(
                 not state.positioned or (state.fetchable and not self._fetcher.is_local(state, now))
@@ -369,6 +389,13 @@ class ConsumerCore:
             return None
         return self._commit(self.member.metadata, offsets, now, timeout_ms, retries=True, automatic=True)
 
+    def take_batches_back(self) -> None:
+        """Have the batches that were taken last taken again, unless the position was moved meanwhile."""
+        if self.taken_batches is not None:
+            state, position, moves = self.taken_batches
+            if position is not None and state.moves == moves:
+                state.seek(position)
+
     def take_back(self, taken: Iterable[ConsumerRecord]) -> None:
         """Have these records taken again, as none was returned; without partitions that were given up meanwhile."""
         assigned = self.subscription.partitions
@@ -468,15 +495,15 @@ class ConsumerCore:
         """Whether the positions of these partitions are committed, as far as that is wanted and possible."""
         if not self.settings.auto_commit:
             return True
-        if self._last_commit is None:
+        last = self._last_commit
+        if last is None or last[0] is not partitions:  # one of a revocation that was broken off says nothing of this
             offsets = {tp: offset for tp, offset in self.positions().items() if tp in set(partitions)}
             timeout_ms = min(self.settings.network.request_timeout_ms, self.settings.poll_ms_max)
-            self._last_commit = self._commit(
-                self.member.metadata, offsets, now, timeout_ms, retries=True, automatic=True
-            )
-        if not self._last_commit.done:
+            commit = self._commit(self.member.metadata, offsets, now, timeout_ms, retries=True, automatic=True)
+            last = self._last_commit = (partitions, commit)
+        if not last[1].done:
             return False
-        if self._last_commit.error is not None:
-            log.warning("offsets were not committed", extra={"error": self._last_commit.error.message})
+        if last[1].error is not None:
+            log.warning("offsets were not committed", extra={"error": last[1].error.message})
         self._last_commit = None
         return True

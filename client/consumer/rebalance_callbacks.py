@@ -94,7 +94,8 @@ class RebalanceCallbacks:
         owned = self._subscription.partitions
         if callback.kind is CallbackKind.ASSIGNED:
             for tp in callback.partitions:
-                owned[tp].pending = False
+                if tp in owned:  # the callback may have unsubscribed
+                    owned[tp].pending = False
         else:
             self._subscription.set_partitions(owned.keys() - set(callback.partitions))
 

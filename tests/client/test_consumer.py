@@ -487,6 +487,24 @@ def test_a_callback_takes_as_long_as_it_needs(target: Target) -> None:
 
 
 @faces
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_callback_may_unsubscribe(target: Target, make: Make, face: Any, protocol: str) -> None:
+    topic = target.new_topic()
+    called: list[Any] = []
+
+    def unsubscribe(consumer: Any, partitions: Any) -> Any:
+        called.append(partitions)
+        return consumer.unsubscribe()
+
+    consumer = make(face, group_id=target.new_group(), group_protocol=protocol)
+    consumer.subscribe(topic, on_assign=unsubscribe)
+    until(lambda: bool(called), consumer)
+    assert consumer.assignment() == set()
+    consumer.subscribe(topic)
+    until(lambda: len(consumer.assignment()) == 1, consumer)
+
+
+@faces
 def test_close_closes_the_connections_also_if_on_revoke_fails(target: Target, make: Make, face: Any) -> None:
     def fail(*given: object) -> None:
         raise ValueError("of on_revoke")

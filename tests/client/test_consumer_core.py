@@ -90,6 +90,70 @@ def test_the_records_before_a_malformed_batch_are_returned_before_the_error(core
     assert (raised.value.tp, pickle.loads(pickle.dumps(raised.value)).tp) == (TP, TP)
 
 
+def test_records_whose_decoding_is_interrupted_are_taken_again(
+    core: ConsumerCore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those of the partition before, which are decoded already."""
+    partitions = [TopicPartition("t", number) for number in range(2)]
+    core.assign(partitions)
+    for tp in partitions:
+        state = core.subscription.state(tp)
+        state.seek(5)
+        records = bytes(raw_batch(raw_record(0), 1, base_offset=5))
+        state.buffered.append(FetchedBatches(tp, records, 5, (), check_crcs=True))
+    right, calls = FetchedBatches.take, []
+
+    def take(self: FetchedBatches, count: int) -> Any:
+        calls.append(count)
+        found = right(self, count)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return found
+
+    monkeypatch.setattr(FetchedBatches, "take", take)
+    with pytest.raises(KeyboardInterrupt):
+        core.take(10)
+    assert [core.subscription.state(tp).position for tp in partitions] == [5, 5]
+    assert core.taken == []
+
+
+def test_what_is_due_and_waits_for_something_else_than_time_is_not_due_again() -> None:
+    """A commit that is retried waits for the coordinator, a look-up for the leader."""
+    core = new_core()
+    commit = core.commit({TP: OffsetAndMetadata(5)}, NOW, 10_000, retries=True)
+    commit.attempts = 1
+    core.look_up({TP: -1}, NOW, 10_000)
+    core.run(NOW)
+    due_ms = core.next_deadline_ms()
+    assert due_ms is not None
+    assert due_ms > NOW.monotonic_ms
+
+
+def test_a_commit_that_waits_for_its_coordinator_needs_the_network(core: ConsumerCore) -> None:
+    """Though all partitions have records, so that nothing else does."""
+    state = core.subscription.state(TP)
+    state.seek(5)
+    state.buffered.append(FetchedBatches(TP, b"", 5, (), check_crcs=True))
+    core.network._touched.clear()
+    assert not core.needs_network(NOW)
+    core.commit({TP: OffsetAndMetadata(5)}, NOW, 10_000, retries=True)
+    assert core.needs_network(NOW)
+
+
+def test_the_commit_of_a_revocation_that_was_broken_off_says_nothing_of_the_next_one(core: ConsumerCore) -> None:
+    state = core.subscription.state(TP)
+    committed = []
+    core.on_committed = lambda offsets: committed.append(offsets[TP].offset)
+    for position in (5, 9):
+        state.seek(position)
+        partitions = [TP]  # another revocation
+        assert not core._commit_before_revocation(partitions, NOW)
+        assert core._last_commit is not None
+        commit = core._last_commit[1]
+        assert commit.offsets[TP].offset == position
+        commit.finish(None)
+
+
 @pytest.mark.parametrize(("end_offset", "position"), [(150, 100), (100, 100), (80, 80)])
 def test_a_truncated_log_never_moves_the_position_forwards(core: ConsumerCore, end_offset: int, position: int) -> None:
     state = core.subscription.state(TP)

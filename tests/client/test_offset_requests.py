@@ -219,9 +219,10 @@ def test_a_deleted_topic_does_not_delay_the_commit_before_a_rebalance() -> None:
     bench = Bench(**{"enable.auto.commit": "true"})
     bench.seek(5)
     bench.shows({"b": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
-    assert not bench.core._commit_before_revocation([A, B], bench.now)
+    revoked = [A, B]
+    assert not bench.core._commit_before_revocation(revoked, bench.now)
     bench.answer_commit({"b": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
-    assert bench.core._commit_before_revocation([A, B], bench.now)
+    assert bench.core._commit_before_revocation(revoked, bench.now)
     bench.pass_time(1000)
     assert not bench.sent
 
