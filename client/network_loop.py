@@ -231,6 +231,8 @@ class NetworkLoop:
             self._tasks.pop(link, None)
             assert login is not None
             self.event(lambda: self.node.login_renewed(link, login, now()))
+        with self._lock:
+            self._update(link)  # its connection may have been lost meanwhile
 
     def _refused(self, link: PeerLink, error: Exception) -> None:
         if not isinstance(error, KafkaError):

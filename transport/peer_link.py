@@ -239,7 +239,12 @@ class PeerLink:
             self._on_touched(self)
 
     def refuse(self, error: KafkaError) -> None:
-        """This end cannot authenticate: the connection is closed, and what waits fails with this error."""
+        """This end cannot authenticate: the connection is closed, and what waits fails with this error.
+
+        Without a connection the next one tells.
+        """
+        if self.state is LinkState.DOWN:
+            return
         self._refused = error
         self._give_up()
 

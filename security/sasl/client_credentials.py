@@ -25,7 +25,8 @@ _REFRESH_FACTOR: Final = 0.8
 class ClientCredentials:
     """Gets tokens by the client credentials grant of OAuth.
 
-    Call it in a thread that may block; the same token is returned until it is nearly expired.
+    Call it in a thread that may block; the same token is returned until it is nearly expired, and as long as it is
+    valid if no other one can be had.
     """
 
     def __init__(
@@ -42,15 +43,22 @@ class ClientCredentials:
         self._scope = scope
         self._lock = threading.Lock()
         self._token: Password | None = None
-        self._use_until = 0.0
+        self._use_until = self._valid_until = 0.0
 
     def __call__(self) -> Password:
         """Raises KafkaError(SASL_AUTHENTICATION_FAILED)."""
         with self._lock:
             began = time.monotonic()
-            if self._token is None or began >= self._use_until:
+            if self._token is not None and began < self._use_until:
+                return self._token
+            try:
                 self._token, lifetime_seconds = self._requested()
-                self._use_until = began + _REFRESH_FACTOR * lifetime_seconds
+            except KafkaError:
+                if self._token is None or began >= self._valid_until:
+                    raise
+                return self._token
+            self._use_until = began + _REFRESH_FACTOR * lifetime_seconds
+            self._valid_until = began + lifetime_seconds
             return self._token
 
     def _requested(self) -> tuple[Password, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -46,3 +47,49 @@ def test_time_goes_on_after_an_error() -> None:
         loop.close()
 
     asyncio.run(run())
+
+
+class Link:
+    wants_login, wants_connection = True, False
+
+
+class Renewing:
+    """A network with one link whose session is renewed; its connection is lost before the credentials are there."""
+
+    def __init__(self) -> None:
+        self.renewed = asyncio.Event()
+
+    def address(self, _: Any) -> Any:
+        return SimpleNamespace(host="h")
+
+    def login_renewed(self, *_: object) -> None:
+        self.renewed.set()
+
+    def take_touched(self) -> Sequence[Any]:
+        return []
+
+    def next_tick_ms(self) -> int:
+        return NEVER_MS
+
+
+def test_a_connection_lost_while_a_login_is_prepared_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> list[Any]:
+        network: Any = Renewing()
+        dialer: Any = SimpleNamespace(prepare=lambda _: (None, "login"))
+        loop = NetworkLoop(network, dialer, asyncio.get_running_loop(), lock=nullcontext(), after_event=lambda: None)
+        dialled: list[Any] = []
+
+        async def dial(link: Any, _: Any) -> None:
+            dialled.append(link)
+
+        monkeypatch.setattr(loop, "_dial", dial)
+        link: Any = Link()
+        loop._update(link)
+        link.wants_login, link.wants_connection = False, True
+        loop._update(link)  # it is lost, and waits for the task
+        await asyncio.wait_for(network.renewed.wait(), HANG_SECONDS)
+        await asyncio.sleep(0)
+        loop.close()
+        return dialled
+
+    assert len(asyncio.run(run())) == 1

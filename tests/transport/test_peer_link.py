@@ -281,6 +281,13 @@ class TestLoss:
         assert bench.link.next_tick_ms() == BETWEEN_NODES.backoff_ms
         assert bench.events == ["ready", "lost"]
 
+    def test_a_refusal_of_credentials_after_the_connection_was_lost_changes_nothing(self, bench: Bench) -> None:
+        bench.pass_time(0)
+        bench.link.lost("closed", bench.now())
+        bench.link.refuse(KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED))
+        assert not bench.link.closing
+        assert bench.link.next_tick_ms() is not None
+
     def test_a_response_that_its_receiver_cannot_use_ends_the_connection(self, bench: Bench) -> None:
         bench.pass_time(0)
 

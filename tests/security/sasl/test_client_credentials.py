@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,6 +47,22 @@ def test_a_token_endpoint_whose_authority_is_in_a_trust_store(tmp_path: Path) ->
         assert credentials(endpoint, tls=tls)().reveal() == "a.b.c"
         with pytest.raises(KafkaError, match="CERTIFICATE_VERIFY_FAILED"):
             credentials(endpoint)()
+
+
+def test_a_token_is_used_as_long_as_it_is_valid_if_no_other_one_can_be_had(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint.serve(json.dumps({"access_token": "a.b.c", "expires_in": 100}).encode())
+    ours, clock = credentials(endpoint), [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    ours()
+    endpoint.serve(b"", status=503)
+    clock[0] = 99.0
+    assert ours().reveal() == "a.b.c"
+    assert len(endpoint.requests) == 2, "it was tried"
+    clock[0] = 100.0
+    with pytest.raises(KafkaError, match="no token"):
+        ours()
 
 
 @pytest.mark.parametrize("lifetime", [{"expires_in": 0}, {"expires_in": -5}, {}])
