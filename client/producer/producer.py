@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
-from time import time_ns
+from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import uuid4
 
@@ -367,7 +367,7 @@ class Producer:
     def partitions_for(self, topic: str) -> Sequence[int]:
         """The partitions of the topic. Waits for its metadata, at most max.block.ms. Raises KafkaError."""
         with self._changed:
-            self._core.network.metadata.want([topic])
+            self._core.sender.uses(topic, now())
             self._loop.poke_threadsafe()
 
             def known() -> bool:
@@ -461,8 +461,9 @@ class Producer:
         if not first:
             return
         if waits:
+            deadline = None if timeout is None else monotonic() + timeout
             self._abort_before_close(timeout)
-            self.flush(timeout)
+            self.flush(None if deadline is None else max(0.0, deadline - monotonic()))
         with self._changed:
             self._core.sender.abandon(ClientClosedError("the producer was closed before the record was acknowledged"))
         if self._thread.is_current:

@@ -201,6 +201,8 @@ class Sender:
             return False
         if self.transactions is not None and not self.transactions.sends_to(queue.tp):
             return False
+        if self._settings.in_flight_max == 1 and queue.in_flight:  # also at a former leader: records stay in order
+            return False
         if self._settings.idempotent and len(queue.in_flight) >= (
             IN_FLIGHT_MAX_OF_IDEMPOTENCE if queue.acknowledged else 1
         ):

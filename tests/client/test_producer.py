@@ -356,6 +356,15 @@ def test_a_closed_producer(target: Target) -> None:
     assert code_of(lambda: producer.send("t", b"")) == ("ClientClosedError INVALID_REQUEST", "the producer is closed")
 
 
+def test_a_topic_whose_partitions_were_asked_for_is_not_kept_for_ever(target: Target) -> None:
+    """It would be created again after its deletion."""
+    topic = target.new_topic(2)
+    with Producer(**target.settings(), metadata_max_idle_ms="5000") as producer:
+        assert list(producer.partitions_for(topic)) == [0, 1]
+        wanted = producer._core.network.metadata._wanted
+        assert wanted[topic] is not None
+
+
 def test_callbacks_and_close_in_one(target: Target) -> None:
     """A callback may close the producer at once: what was not sent yet fails, and nothing more is sent."""
     topic = target.new_topic()

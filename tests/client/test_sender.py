@@ -340,3 +340,30 @@ def test_a_table_waits_for_memory() -> None:
         assert core.append_table("t", appender, NOW)
         appender.encode_next(0)
     assert sum(batch.builder.count for batch in appender.batches) == 100
+
+
+@pytest.mark.parametrize("idempotence", ["true", "false"])
+def test_with_one_request_in_flight_no_batch_overtakes_another_by_way_of_a_new_leader(
+    monkeypatch: pytest.MonkeyPatch, idempotence: str
+) -> None:
+    core = made(
+        batch_size="0", linger_ms="0", enable_idempotence=idempotence, max_in_flight_requests_per_connection="1"
+    )
+    core.network.metadata.answered(shown([1, 2], leader=1), NOW)
+    core.sender._set_identity(7, 0)
+    monkeypatch.setattr(core.network, "ask_any", lambda *_: None)  # metadata would take the place of a batch
+    leaders = Leaders(monkeypatch, core)
+    append(core)
+    core.network.run(NOW)
+    core.network.metadata.answered(shown([1, 2], leader=2), NOW)
+    append(core)
+    core.network.run(NOW)
+    assert [asked[0] for asked in leaders.asked] == [1], "the second batch waits for the end of the first"
+    failed = leaders.asked.pop()[3]
+    failed(KafkaError(ErrorCode.NETWORK_EXCEPTION, "the connection was lost"), NOW)
+    for number in range(2):
+        core.network.run(Now(NOW.monotonic_ms + 1000 * (number + 1), 0))
+        [(node, *_)] = leaders.asked
+        assert node == 2
+        leaders.answer(0)
+    assert [batch.number for batch in core.sender.completed] == sorted(batch.number for batch in core.sender.completed)
