@@ -6,7 +6,9 @@ Types are those of Spark's from_avro: enum and uuid are strings, fixed is binary
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from io import BytesIO
 from typing import Any, Final
 from uuid import UUID
@@ -15,6 +17,7 @@ import fastavro
 import pyarrow as pa
 
 from raylog.core.errors import ConfigError
+from raylog.raydp_bridge.formats.numbers import as_float32, as_whole
 
 _PRIMITIVE: Final[Mapping[str, pa.DataType]] = {
     "boolean": pa.bool_(),
@@ -34,6 +37,7 @@ _LOGICAL: Final[Mapping[str, pa.DataType]] = {
     "uuid": pa.string(),
 }
 _PRECISION_MAX: Final = 38
+Convert = Callable[[Any], Any]
 
 
 class Avro:
@@ -54,6 +58,7 @@ class Avro:
         self.arrow_type = _arrow_type(self._schema, {}, ())
         if self._writer_schema is not None:
             _arrow_type(self._writer_schema, {}, ())  # bounds what a value can become
+        self._prepare = _writer(self._schema, {})
         self._uuids = "uuid" in json.dumps(self._schema, default=str)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -71,7 +76,7 @@ class Avro:
 
     def encode(self, value: Any) -> bytes:
         stream = BytesIO()
-        fastavro.schemaless_writer(stream, self._schema, value)
+        fastavro.schemaless_writer(stream, self._schema, self._prepare(value))
         return stream.getvalue()
 
 
@@ -137,6 +142,161 @@ def _logical_type(schema: Mapping[str, Any]) -> pa.DataType:
     if logical not in _LOGICAL:
         raise ConfigError(f"schema: the logical type {logical!r} is not supported")
     return _LOGICAL[logical]
+
+
+def _writer(schema: Any, named: dict[str, Any]) -> Convert:
+    """From a value of Arrow to one that fastavro writes unchanged.
+
+    The result raises TypeError, ValueError and OverflowError for a value that the schema does not have. fastavro itself
+    cuts numbers to the type, takes any value for a boolean and drops fields that the schema lacks.
+    """
+    if isinstance(schema, list):
+        convert = _writer(next(each for each in schema if each != "null"), named)
+        return (lambda value: None if value is None else convert(value)) if "null" in schema else convert
+    if isinstance(schema, str):
+        return _PRIMITIVE_WRITERS[schema] if schema in _PRIMITIVE_WRITERS else _writer(named[schema], named)
+    kind = schema["type"]
+    if "name" in schema:
+        named[schema["name"]] = schema
+    if "logicalType" in schema:
+        return _logical_writer(schema)
+    match kind:
+        case "record" | "error":
+            fields = [(each["name"], "default" in each, _writer(each["type"], named)) for each in schema["fields"]]
+            return _record_writer(schema["name"], fields)
+        case "enum":
+            return _enum_writer(schema["name"], frozenset(schema["symbols"]))
+        case "fixed":
+            return _fixed_writer(schema["name"], schema["size"])
+        case "array":
+            item = _writer(schema["items"], named)
+            return lambda value: [item(each) for each in _of_type(value, list)]
+        case "map":
+            item = _writer(schema["values"], named)
+            return lambda value: {_as_text(key): item(each) for key, each in _of_type(value, dict).items()}
+    return _writer(kind, named)
+
+
+def _record_writer(record: str, fields: list[tuple[str, bool, Convert]]) -> Convert:
+    """`fields` have a name, and whether there is a default."""
+    names = frozenset(name for name, _, _ in fields)
+
+    def convert(value: Any) -> dict[str, Any]:
+        if unknown := _of_type(value, dict).keys() - names:
+            raise ValueError(f"{record} has no field {', '.join(sorted(unknown))}")
+        converted = {}
+        for name, has_default, convert_field in fields:
+            if name in value or not has_default:
+                try:
+                    converted[name] = convert_field(value.get(name))
+                except (TypeError, ValueError, OverflowError) as error:
+                    raise ValueError(f"{name}: {error}") from None
+        return converted
+
+    return convert
+
+
+def _enum_writer(name: str, symbols: frozenset[str]) -> Convert:
+    def convert(value: Any) -> Any:
+        if value not in symbols:
+            raise ValueError(f"{value!r} is not a symbol of {name}")
+        return value
+
+    return convert
+
+
+def _fixed_writer(name: str, size: int) -> Convert:
+    def convert(value: Any) -> Any:
+        if len(_of_type(value, bytes)) != size:
+            raise ValueError(f"{name} has {size} bytes, not {len(value)}")
+        return value
+
+    return convert
+
+
+def _logical_writer(schema: Mapping[str, Any]) -> Convert:
+    match schema["logicalType"]:
+        case "decimal":
+            return _decimal_writer(schema["precision"], schema.get("scale", 0))
+        case "date":
+            return _as_date
+        case "uuid":
+            return lambda value: str(value if isinstance(value, UUID) else UUID(_of_type(value, str)))
+        case "timestamp-millis" | "timestamp-micros":
+            return _as_instant
+    return lambda value: value if isinstance(value, datetime) else _as_long(value)
+
+
+def _decimal_writer(precision: int, scale: int) -> Convert:
+    def convert(value: Any) -> Decimal:
+        number = Decimal(value) if type(value) is int else _of_type(value, Decimal)
+        if number and number.adjusted() + 1 + scale > precision:
+            raise ValueError(f"{number} exceeds decimal({precision}, {scale})")
+        return number  # fastavro refuses more digits after the point than `scale`
+
+    return convert
+
+
+def _of_type(value: Any, kind: type) -> Any:
+    if not isinstance(value, kind):
+        raise TypeError(f"{kind.__name__} is required, not {type(value).__name__}")
+    return value
+
+
+def _as_bool(value: Any) -> Any:
+    return _of_type(value, bool)
+
+
+def _as_bytes(value: Any) -> Any:
+    return _of_type(value, bytes)
+
+
+def _as_text(value: Any) -> Any:
+    return _of_type(value, str)
+
+
+def _as_int(value: Any) -> int:
+    return as_whole(value, -(1 << 31), (1 << 31) - 1)
+
+
+def _as_long(value: Any) -> int:
+    return as_whole(value, -(1 << 63), (1 << 63) - 1)
+
+
+def _as_double(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
+        raise TypeError(f"a number is required, not {type(value).__name__}")
+    return float(value)
+
+
+def _as_float(value: Any) -> float:
+    return as_float32(_as_double(value))
+
+
+def _as_date(value: Any) -> Any:
+    if isinstance(value, datetime):
+        raise TypeError("a date is required, not a timestamp")
+    if isinstance(value, str):
+        return date.fromisoformat(value)
+    return value if isinstance(value, date) else _as_int(value)
+
+
+def _as_instant(value: Any) -> Any:
+    """Times without a time zone are in UTC; fastavro would take that of this host."""
+    if not isinstance(value, datetime):
+        return _as_long(value)
+    return value.replace(tzinfo=UTC) if value.tzinfo is None else value
+
+
+_PRIMITIVE_WRITERS: Final[Mapping[str, Convert]] = {
+    "boolean": _as_bool,
+    "int": _as_int,
+    "long": _as_long,
+    "float": _as_float,
+    "double": _as_double,
+    "bytes": _as_bytes,
+    "string": _as_text,
+}
 
 
 def _with_texts(value: Any) -> Any:

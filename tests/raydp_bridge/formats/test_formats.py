@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import time
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -109,7 +110,7 @@ ROW = st.fixed_dictionaries(
         "data": st.binary(max_size=5),
         "price": st.floats(allow_nan=False),
         "at": st.datetimes(datetime(1900, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC)).map(  # noqa: DTZ001
-            lambda time: time.replace(microsecond=time.microsecond // 1000 * 1000)
+            lambda at: at.replace(microsecond=at.microsecond // 1000 * 1000)
         ),
         "tags": st.lists(TEXT, max_size=3),
         "counts": st.dictionaries(TEXT, INT32, max_size=3),
@@ -283,6 +284,81 @@ def record(kind: Any) -> dict[str, Any]:
 def test_schemas_that_no_column_can_have_are_refused(schema: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Avro(schema)
+
+
+INSTANT = {"type": "long", "logicalType": "timestamp-micros"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "column"),
+    [
+        ("long", pa.array([1.5])),
+        ("long", pa.array([Decimal("1.50")])),
+        ("long", pa.array([True])),
+        ("long", pa.array([float("nan")])),
+        ("int", pa.array([1 << 31])),
+        (["null", "int"], pa.array([1 << 31])),
+        ("boolean", pa.array([None], pa.bool_())),
+        ("boolean", pa.array(["false"])),
+        ("boolean", pa.array([2])),
+        ("float", pa.array([1e300])),
+        (["null", "float"], pa.array([1e300])),
+        ("double", pa.array([True])),
+        ({"type": "string", "logicalType": "uuid"}, pa.array(["text"])),
+        ({"type": "int", "logicalType": "date"}, pa.array([TIME])),
+        (INSTANT, pa.array([1.5])),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}, pa.array([Decimal(123)])),
+        ({"type": "enum", "name": "E", "symbols": ["A"]}, pa.array(["B"])),
+        ({"type": "fixed", "name": "F", "size": 2}, pa.array([b"abc"])),
+        ({"type": "array", "items": "boolean"}, pa.array([[None]], pa.list_(pa.bool_()))),
+        ({"type": "map", "values": "long"}, pa.array([[("a", 0.5)]], pa.map_(pa.string(), pa.float64()))),
+        (record("long") | {"name": "I"}, pa.array([{"a": 1, "b": 2}])),
+        (record("boolean") | {"name": "I"}, pa.array([{"a": None}], pa.struct([("a", pa.bool_())]))),
+    ],
+    ids=str,
+)
+def test_avro_writes_no_other_value_than_the_column_has(kind: Any, column: pa.Array) -> None:
+    avro, row = Avro(record(kind)), pa.StructArray.from_arrays([column], ["a"])
+    assert encode_column(row, avro, "PERMISSIVE").to_pylist() == [None]
+    with pytest.raises(SerializationError, match="cannot be encoded as Avro: a: "):
+        encode_column(row, avro)
+
+
+def test_numbers_of_another_type_are_encoded_in_avro_if_they_are_equal() -> None:
+    for kind, column in (
+        ("long", pa.array([2.0])),
+        ("int", pa.array([Decimal("2.00")])),
+        ("float", pa.array([2])),
+        ("double", pa.array([Decimal("2.0")])),
+    ):
+        avro = Avro(json.dumps(kind))
+        assert decode_column(encode_column(column, avro), avro).to_pylist() == [2]
+    special = pa.array([float("inf"), float("-inf")])
+    assert decode_column(encode_column(special, Avro('"float"')), Avro('"float"')).to_pylist() == special.to_pylist()
+
+
+def test_a_field_that_the_column_lacks_has_the_default_of_avro() -> None:
+    schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "long"}, {"name": "b", "type": "long"}]}
+    with pytest.raises(SerializationError, match="b: an integer is required"):
+        encode_column(pa.array([{"a": 1}]), Avro(schema))
+    schema["fields"][1]["default"] = 7  # type: ignore[index]
+    avro = Avro(schema)
+    assert decode_column(encode_column(pa.array([{"a": 1}]), avro), avro).to_pylist() == [{"a": 1, "b": 7}]
+
+
+@pytest.mark.parametrize("unit", ["millis", "micros"])
+@pytest.mark.parametrize("optional", [False, True])
+def test_times_without_time_zone_are_utc_in_avro(unit: str, optional: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = {"type": "long", "logicalType": f"timestamp-{unit}"}
+    avro = Avro(record(["null", kind] if optional else kind))
+    column = pa.array([{"a": TIME.replace(tzinfo=None)}])
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        assert decode_column(encode_column(column, avro), avro).to_pylist() == [{"a": TIME}]
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_bytes_after_an_avro_value_are_malformed() -> None:
