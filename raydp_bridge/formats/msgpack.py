@@ -8,6 +8,8 @@ from typing import Any
 import msgpack
 import pyarrow as pa
 
+from raylog.raydp_bridge.formats.numbers import as_float32
+
 Check = Callable[[Any], None]
 
 
@@ -40,12 +42,17 @@ class Msgpack:
 
 
 def _check_of(kind: pa.DataType) -> Check | None:
-    """Raises TypeError for what Arrow would convert to the type with a loss, or not as meant; None if nothing needs it.
+    """Raises TypeError or ValueError for what Arrow would convert with a loss or not as meant; None if nothing is.
 
-    Arrow cuts the fraction off a number for an integer, and takes a list of pairs for a struct.
+    Arrow cuts the fraction off a number for an integer or a time, makes a large double infinite for a float, and takes
+    a list of pairs for a struct.
     """
     if pa.types.is_integer(kind):
         return _check_integer
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        return _check_time
+    if pa.types.is_float32(kind):
+        return _check_float32
     if pa.types.is_struct(kind):
         fields = [(field.name, _check_of(field.type)) for field in kind]
         return _struct_check([(name, check) for name, check in fields if check is not None])
@@ -59,6 +66,16 @@ def _check_of(kind: pa.DataType) -> Check | None:
 def _check_integer(value: Any) -> None:
     if type(value) is not int and value is not None:
         raise TypeError(f"an integer is required, not {type(value).__name__}")
+
+
+def _check_time(value: Any) -> None:
+    if isinstance(value, float):
+        raise TypeError("a timestamp or an integer is required, not float")
+
+
+def _check_float32(value: Any) -> None:
+    if isinstance(value, float):
+        as_float32(value)
 
 
 def _struct_check(fields: list[tuple[str, Check]]) -> Check:

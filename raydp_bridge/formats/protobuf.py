@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any, Final
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from raylog.core.errors import ConfigError
+from raylog.raydp_bridge.formats.numbers import as_float32, as_whole
 
 _TIMESTAMP: Final = "google.protobuf.Timestamp"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -164,7 +166,7 @@ def _fill(message: Any, values: Mapping[str, Any]) -> None:
         if value is None:
             continue
         if _is_map(field):
-            _fill_map(getattr(message, name), field.message_type.fields_by_name["value"], value)
+            _fill_map(getattr(message, name), field.message_type.fields_by_name, value)
         elif field.is_repeated:
             _fill_list(getattr(message, name), field, value)
         elif field.message_type is not None:
@@ -174,16 +176,21 @@ def _fill(message: Any, values: Mapping[str, Any]) -> None:
             setattr(message, name, _scalar(field, value))
 
 
-def _fill_map(target: Any, field: FieldDescriptor, values: Mapping[Any, Any]) -> None:
+def _fill_map(target: Any, entry: Mapping[str, FieldDescriptor], values: Mapping[Any, Any]) -> None:
+    key_field, field = entry["key"], entry["value"]
     for key, value in values.items():
+        if value is None:
+            raise ValueError(f"null in the map {field.containing_type.full_name}")
         if field.message_type is not None:
-            _fill_message(target[key], value)
+            _fill_message(target[_scalar(key_field, key)], value)
         else:
-            target[key] = _scalar(field, value)
+            target[_scalar(key_field, key)] = _scalar(field, value)
 
 
 def _fill_list(target: Any, field: FieldDescriptor, values: list[Any]) -> None:
     for value in values:
+        if value is None:
+            raise ValueError(f"null in the list {field.name}")
         if field.message_type is not None:
             _fill_message(target.add(), value)
         else:
@@ -191,16 +198,29 @@ def _fill_list(target: Any, field: FieldDescriptor, values: list[Any]) -> None:
 
 
 def _fill_message(message: Any, value: Any) -> None:
-    if message.DESCRIPTOR.full_name == _TIMESTAMP:
-        since = (value.replace(tzinfo=UTC) if value.tzinfo is None else value) - _EPOCH
-        message.seconds, rest = divmod(since, timedelta(seconds=1))
-        message.nanos = 1000 * rest.microseconds
-    elif value is not None:
+    if message.DESCRIPTOR.full_name != _TIMESTAMP:
         _fill(message, value)
+        return
+    if not isinstance(value, datetime):
+        raise TypeError(f"a timestamp is required, not {type(value).__name__}")
+    since = (value.replace(tzinfo=UTC) if value.tzinfo is None else value) - _EPOCH
+    message.seconds, rest = divmod(since, timedelta(seconds=1))
+    message.nanos = 1000 * rest.microseconds
 
 
 def _scalar(field: FieldDescriptor, value: Any) -> Any:
+    """The number of an enum, and other values as they are. Raises TypeError and ValueError for some that protobuf would
+    write as others."""
     if field.enum_type is not None:
+        if not isinstance(value, str):
+            return as_whole(value, -(1 << 31), (1 << 31) - 1)
         known = field.enum_type.values_by_name.get(value)
         return int(value) if known is None else known.number
-    return int(value) if field.cpp_type == FieldDescriptor.CPPTYPE_UINT64 else value
+    match field.cpp_type:
+        case FieldDescriptor.CPPTYPE_UINT64:
+            return as_whole(value, 0, (1 << 64) - 1)
+        case FieldDescriptor.CPPTYPE_FLOAT if isinstance(value, (int, float, Decimal)):
+            return as_float32(float(value))
+        case FieldDescriptor.CPPTYPE_BOOL if not isinstance(value, bool):
+            raise TypeError(f"a boolean is required, not {type(value).__name__}")
+    return value

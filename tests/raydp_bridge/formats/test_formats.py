@@ -90,6 +90,14 @@ def _descriptors() -> descriptor_pb2.FileDescriptorSet:
     flight.field.add(name="color", number=9, type=kinds.TYPE_ENUM, label=optional, type_name=".a.Color")
     flight.field.add(name="inners", number=10, type=message, label=repeated, type_name=".a.Inner")
     flight.field.add(name="big", number=11, type=kinds.TYPE_UINT64, label=optional)
+    sample = file.message_type.add(name="Sample")
+    by_number = sample.nested_type.add(name="ByNumberEntry")
+    by_number.options.map_entry = True
+    by_number.field.add(name="key", number=1, type=kinds.TYPE_UINT64, label=optional)
+    by_number.field.add(name="value", number=2, type=message, label=optional, type_name=".a.Inner")
+    sample.field.add(name="by_number", number=1, type=message, label=repeated, type_name=".a.Sample.ByNumberEntry")
+    sample.field.add(name="times", number=2, type=message, label=repeated, type_name=".google.protobuf.Timestamp")
+    sample.field.add(name="small", number=3, type=kinds.TYPE_FLOAT, label=optional)
     node = file.message_type.add(name="Node")
     node.field.add(name="next", number=1, type=message, label=optional, type_name=".a.Node")
     file.message_type.add(name="Empty")
@@ -190,6 +198,9 @@ def test_modes_are_those_of_spark() -> None:
         (pa.int64(), "1"),
         (pa.int32(), 1 << 40),
         (pa.int64(), (1 << 64) - 1),
+        (pa.timestamp("us", "UTC"), 5.7),
+        (pa.date32(), 5.7),
+        (pa.float32(), 1e300),
         (pa.string(), 1),
         (pa.string(), {"a": 1}),
         (pa.struct([("a", pa.int64())]), [1]),
@@ -379,6 +390,42 @@ def test_fields_of_protobuf() -> None:
     assert (found["n"], found["name"], found["inner"], found["at"]) == (0, "", None, None), "defaults, and no presence"
     unknown = decode_column(pa.array([PROTOBUF.encode({"color": "7"})], pa.binary()), PROTOBUF)
     assert unknown.to_pylist()[0]["color"] == "7"
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("a.Flight", {"big": 1.5}),
+        ("a.Flight", {"big": Decimal("1.5")}),
+        ("a.Flight", {"big": Decimal(1 << 64)}),
+        ("a.Flight", {"color": 1.5}),
+        ("a.Flight", {"inner": {"flag": 2}}),
+        ("a.Flight", {"inners": [{"flag": True}, None]}),
+        ("a.Sample", {"small": 1e300}),
+        ("a.Sample", {"by_number": {1: None}}),
+        ("a.Sample", {"by_number": {Decimal("1.5"): {"flag": True}}}),
+    ],
+    ids=str,
+)
+def test_protobuf_writes_no_other_value_than_the_column_has(name: str, row: dict[str, Any]) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        message_of(name).encode(row)
+
+
+def test_unsigned_keys_are_encoded_as_they_are_decoded() -> None:
+    sample = message_of("a.Sample")
+    kind = pa.struct([sample.arrow_type.field("by_number"), sample.arrow_type.field("small")])
+    column = pa.array([{"by_number": [(Decimal((1 << 64) - 1), {"flag": True})], "small": 0.5}], kind)
+    decoded = decode_column(encode_column(column, sample), sample)
+    assert decoded.field("by_number").equals(column.field("by_number"))
+    assert decoded.field("small").equals(column.field("small"))
+
+
+def test_a_null_among_times_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="null in the list times"):
+        message_of("a.Sample").encode({"times": [TIME, None]})
+    with pytest.raises(TypeError, match="a timestamp is required, not date"):
+        message_of("a.Sample").encode({"times": [date(2013, 1, 1)]})
 
 
 def test_a_generated_class_is_enough() -> None:
