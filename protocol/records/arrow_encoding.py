@@ -64,12 +64,13 @@ def by_topic(table: pa.Table | pa.RecordBatch) -> list[tuple[str, pa.Table]]:
         table = pa.Table.from_batches([table])
     if table.schema.names.count("topic") != 1:
         raise _refused("a column topic is required where no topic is given")
-    topics = table.column("topic")
+    topics = _without_views(table.column("topic"))
     if not (pa.types.is_string(topics.type) or pa.types.is_large_string(topics.type)):
         raise _refused(f"the column topic must be string, not {topics.type}")
     if topics.null_count:
         raise _refused("the column topic must not contain nulls")
     rest = table.drop_columns(["topic"])
+    rest = pa.table([_without_views(column) for column in rest.columns], rest.schema.names) if rest.columns else rest
     encoded = topics.combine_chunks().dictionary_encode()
     names, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
     if len(names) < 2:
@@ -147,6 +148,7 @@ def _bytes(columns: dict[str, pa.Array], name: str) -> Column | None:
     array = columns.get(name)
     if array is None or pa.types.is_null(array.type):
         return None
+    array = _without_views(array)
     kind = array.type
     if not (
         pa.types.is_binary(kind)
@@ -157,6 +159,13 @@ def _bytes(columns: dict[str, pa.Array], name: str) -> Column | None:
     ):
         raise _refused(f"the column {name} must be binary or string, not {kind}")
     return column_of(array)
+
+
+def _without_views(array: Any) -> Any:
+    """An array of string views or binary views with its bytes in one buffer; others as they are."""
+    if pa.types.is_string_view(array.type):
+        return array.cast(pa.large_string())
+    return array.cast(pa.large_binary()) if pa.types.is_binary_view(array.type) else array
 
 
 def _numbers(columns: dict[str, pa.Array], name: str, *, null: int | None = None) -> Buffer | None:

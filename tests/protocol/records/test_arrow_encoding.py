@@ -87,3 +87,32 @@ def test_rows_with_a_topic_alone_are_kept() -> None:
         ("b", [2]),
         ("a", [1]),
     ]
+
+
+@pytest.mark.parametrize(
+    ("view", "plain"), [(pa.string_view(), pa.large_string()), (pa.binary_view(), pa.large_binary())], ids=str
+)
+def test_views_are_the_bytes_that_they_show(view: pa.DataType, plain: pa.DataType) -> None:
+    texts = [b"short", None, b"longer than what a view contains itself", b""]
+
+    def encoded(kind: pa.DataType) -> list[tuple[str, bytes, bytes]]:
+        values = pa.array(texts, pa.binary()).cast(pa.string()).cast(kind)
+        table = pa.table({"topic": pa.array(["b", "a", "b", "a"]), "value": values})
+        found = []
+        for name, part in [("", table.select(["value"])), *by_topic(table)]:
+            for rows in rows_of(part):
+                assert rows.values is not None
+                assert rows.values.offsets is not None
+                assert rows.values.data is not None
+                found.append((name, bytes(rows.values.offsets), bytes(rows.values.data)))
+        return found
+
+    assert encoded(view) == encoded(plain)
+
+
+def test_the_column_topic_can_be_of_views() -> None:
+    table = pa.table({"topic": pa.array(["b", "a", "b"], pa.string_view()), "value": [b"1", b"2", b"3"]})
+    assert [(name, part.column("value").to_pylist()) for name, part in by_topic(table)] == [
+        ("b", [b"1", b"3"]),
+        ("a", [b"2"]),
+    ]
