@@ -16,6 +16,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from weakref import WeakSet
 
@@ -48,10 +49,11 @@ from raylog.raydp_bridge.arrow import spark_schema
 from raylog.raydp_bridge.data_sink import BatchWriter, StreamWriter
 from raylog.raydp_bridge.group_offsets import FORMAT, GroupOffsets
 from raylog.raydp_bridge.micro_batches import ranges_between
-from raylog.raydp_bridge.offset_ranges import OffsetRange, continue_from
+from raylog.raydp_bridge.offset_ranges import Bounds, OffsetRange, Resolved, continue_from
 from raylog.raydp_bridge.partition_offsets import EARLIEST, PartitionOffsets, parse_offsets
 from raylog.raydp_bridge.ranges import (
     LOST_CODES,
+    after_loss_checks,
     bounds_of,
     brokers_of,
     offsets_of,
@@ -184,9 +186,7 @@ class StreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableN
             # The latest offset is another one after a restart. So the first batch does nothing but store it.
             return start
         previous = _from_spark(start)
-        bounds = bounds_of(self.options.subscription, self.brokers, all_exist=False)
-        reached = continue_from(previous, bounds)
-        report_losses(reached.losses, fail=self.options.fail_on_data_loss)
+        reached, bounds = after_loss_checks(partial(self._reached, previous), fail=self.options.fail_on_data_loss)
         self._latest = bounds.latest
         available = bounds.latest if self._fixed is None else hold(bounds.latest, self._fixed)
         limits = Limits() if isinstance(limit, ReadAllAvailable) else self.options.limits
@@ -199,6 +199,12 @@ class StreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableN
             return start
         self._last_batch_s = now_s
         return _to_spark(ends)
+
+    def _reached(self, previous: PartitionOffsets) -> tuple[tuple[Resolved, Bounds], Sequence[str]]:
+        """Where a batch after `previous` starts now, and what was lost."""
+        bounds = bounds_of(self.options.subscription, self.brokers, all_exist=False)
+        reached = continue_from(previous, bounds)
+        return (reached, bounds), reached.losses
 
     def reportLatestOffset(self) -> Offsets | None:  # noqa: N802  # Spark's name
         return _to_spark(self._latest) if self._latest else None

@@ -21,7 +21,7 @@ from raylog.protocol.records.isolation import IsolationLevel
 from raylog.raydp_bridge.dataset import dataset_of
 from raylog.raydp_bridge.group_plan import BatchPlan, GroupProgress, next_plan
 from raylog.raydp_bridge.offset_ranges import OffsetRange, Resolved, plan_ranges
-from raylog.raydp_bridge.ranges import bounds_of, offsets_of, report_losses
+from raylog.raydp_bridge.ranges import after_loss_checks, bounds_of, offsets_of
 from raylog.raydp_bridge.read_options import Limits, ReadOptions, StartingOffsets
 
 CLIENT_ID = "raylog-dataset-stream"
@@ -114,18 +114,24 @@ class DatasetStream:
         progress = self._progress()
         if progress.pending is not None:
             return progress.pending
-        options = self._options
+        plan, self._fixed = after_loss_checks(
+            partial(self._find_plan, progress), fail=self._options.fail_on_data_loss, pause=self._closed.wait
+        )
+        self._commit(plan.announced(self._stored))
+        return None if plan.is_empty else plan
+
+    def _find_plan(
+        self, progress: GroupProgress
+    ) -> tuple[tuple[BatchPlan, Mapping[TopicPartition, int] | None], Sequence[str]]:
+        """The plan that follows now and, with `stop_at_latest`, where the stream ends; and what was lost."""
+        options, fixed = self._options, self._fixed
         bounds = bounds_of(options.subscription, self._brokers, all_exist=not progress.positions)
         first = Resolved({}) if progress.positions else offsets_of(options.starting, bounds, self._brokers)
         if self._stop_at_latest:
-            self._fixed = self._fixed or bounds.latest
-            bounds = replace(
-                bounds, latest={tp: min(end, self._fixed[tp]) for tp, end in bounds.latest.items() if tp in self._fixed}
-            )
+            fixed = ends = fixed or bounds.latest
+            bounds = replace(bounds, latest={tp: min(end, ends[tp]) for tp, end in bounds.latest.items() if tp in ends})
         plan, losses = next_plan(progress, first, bounds, options.limits)
-        report_losses(losses, fail=options.fail_on_data_loss)
-        self._commit(plan.announced(self._stored))
-        return None if plan.is_empty else plan
+        return (plan, fixed), losses
 
     def _progress(self) -> GroupProgress:
         """That of the group. A stream that is opened ends the transaction of the one before, and fences it."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from raylog.client import range_reader
@@ -17,14 +17,9 @@ from raylog.core.errors import ConfigError
 from raylog.raydp_bridge.offset_ranges import Bounds, OffsetRange, Resolved, continue_from
 from raylog.raydp_bridge.partition_offsets import PartitionOffsets
 from raylog.raydp_bridge.plan_store import PlanStore
-from raylog.raydp_bridge.ranges import TopicReader, bounds_of, offsets_of, report_losses
+from raylog.raydp_bridge.ranges import TopicReader, after_loss_checks, bounds_of, offsets_of
 from raylog.raydp_bridge.read_options import ReadOptions
 from raylog.raydp_bridge.stream_plan import BatchPlan, plan_batch
-
-LOSS_CHECKS = 3
-LOSS_CHECK_SECONDS = 1.0
-"""A loss is passed over only when it was seen so often at this interval: a new leader may know less for a moment. As an
-error it is raised at once, since Spark repeats the task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +95,15 @@ class Planner:
         return plan
 
     def _starts(self, previous: BatchPlan | None) -> tuple[Resolved, Bounds]:
-        """Where the next batch starts. Losses are reported once they are certain."""
+        """Where the next batch starts. A loss that is an error is raised at once: Spark repeats the task."""
         stream, options = self._stream, self._stream.options
-        checks_left = LOSS_CHECKS
-        while True:
-            checks_left -= 1
+
+        def find() -> tuple[tuple[Resolved, Bounds], Sequence[str]]:
             bounds = bounds_of(options.subscription, stream.brokers, stream.reader, all_exist=previous is None)
             if previous is None:
                 starts = offsets_of(options.starting, bounds, stream.brokers, stream.reader)
             else:
                 starts = continue_from(previous.ends, bounds)
-            if not starts.losses or options.fail_on_data_loss or not checks_left:
-                break
-            self._pause(LOSS_CHECK_SECONDS)
-        report_losses(starts.losses, fail=options.fail_on_data_loss)
-        return starts, bounds
+            return (starts, bounds), starts.losses
+
+        return after_loss_checks(find, fail=options.fail_on_data_loss, pause=self._pause)

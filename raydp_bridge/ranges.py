@@ -6,9 +6,10 @@ The driver makes the plan once. A task that is retried reads the same offsets.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -24,8 +25,12 @@ from raylog.raydp_bridge.partition_offsets import EARLIEST, LATEST
 from raylog.raydp_bridge.read_options import Position, ReadOptions, Subscription
 
 log = logging.getLogger("raylog.spark")
+T = TypeVar("T")
 LOST_CODES = (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 """Errors of a read whose records no longer exist."""
+LOSS_CHECKS: Final = 3
+LOSS_CHECK_SECONDS: Final = 1.0
+"""A loss is skipped only if this many checks at this interval find it: a new leader may know less for a moment."""
 
 
 class TopicReader(Protocol):
@@ -93,6 +98,23 @@ def report_losses(losses: Sequence[str], *, fail: bool) -> None:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, _with_advice("; ".join(losses)))
     for loss in losses:
         log.warning("data lost", extra={"reason": loss})
+
+
+def after_loss_checks(
+    find: Callable[[], tuple[T, Sequence[str]]], *, fail: bool, pause: Callable[[float], object] = time.sleep
+) -> T:
+    """What `find` returns, beside what was lost, once no loss is found or the loss has lasted; reports the loss.
+
+    With `fail` the first one raises KafkaError, since nothing is skipped then.
+    """
+    checks_left = LOSS_CHECKS
+    while True:
+        checks_left -= 1
+        found, losses = find()
+        if not losses or fail or not checks_left:
+            report_losses(losses, fail=fail)
+            return found
+        pause(LOSS_CHECK_SECONDS)
 
 
 def _with_advice(loss: str) -> str:

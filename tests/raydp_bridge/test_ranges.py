@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 import pytest
 
@@ -14,7 +15,7 @@ from raylog.logstore.local_log import Chunk
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.raydp_bridge.offset_ranges import OffsetRange
 from raylog.raydp_bridge.partition_offsets import EARLIEST, LATEST
-from raylog.raydp_bridge.ranges import plan_read, read_range
+from raylog.raydp_bridge.ranges import LOSS_CHECKS, after_loss_checks, plan_read, read_range
 from raylog.raydp_bridge.read_options import ReadOptions
 
 BROKERS = ClientConfig("nowhere:9092")
@@ -119,6 +120,18 @@ def test_a_start_that_was_deleted_is_an_error_or_the_earliest(caplog: pytest.Log
     kept = planned(Topics(), subscribe="a", startingOffsets=starts, failOnDataLoss="false")
     assert kept == [OffsetRange("a", 0, 5, 25), OffsetRange("a", 1, 2, 9)]
     assert [record.message for record in caplog.records] == ["data lost"]
+
+
+def test_a_loss_is_skipped_only_if_it_lasts(caplog: pytest.LogCaptureFixture) -> None:
+    for losses_seen in range(1, LOSS_CHECKS + 1):
+        answers = [*((number, ["a-0 is gone"]) for number in range(losses_seen)), (losses_seen, [])]
+        pauses: list[float] = []
+        found = after_loss_checks(partial(answers.pop, 0), fail=False, pause=pauses.append)
+        lasted = losses_seen == LOSS_CHECKS
+        assert (found, len(pauses)) == (losses_seen - lasted, losses_seen - lasted)
+        assert [record.message for record in caplog.records] == ["data lost"] * lasted
+    with pytest.raises(KafkaError, match="a-0 is gone"):
+        after_loss_checks(lambda: (0, ["a-0 is gone"]), fail=True)
 
 
 def test_options_without_effect_are_logged(caplog: pytest.LogCaptureFixture) -> None:

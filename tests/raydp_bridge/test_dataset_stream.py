@@ -1,0 +1,65 @@
+"""A stream of Datasets plans and commits its batches; without Ray, and with brokers in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from raylog.client.client_config import ClientConfig
+from raylog.client.group_offsets import OffsetAndMetadata
+from raylog.client.producer.producer import Producer
+from raylog.core.ids import TopicPartition
+from raylog.raydp_bridge import dataset_stream
+from raylog.raydp_bridge.dataset_stream import DatasetStream
+from raylog.raydp_bridge.offset_ranges import Bounds
+from raylog.raydp_bridge.read_options import ReadOptions
+from tests.raydp_bridge.test_ranges import A0, A1
+
+
+class Transactions:
+    """Commits at once what it is given."""
+
+    def __init__(self) -> None:
+        self.committed: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._sent: dict[TopicPartition, OffsetAndMetadata] = {}
+
+    def begin_transaction(self) -> None:
+        self._sent = {}
+
+    def send_offsets_to_transaction(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: str) -> None:
+        self._sent |= offsets
+
+    def commit_transaction(self) -> None:
+        self.committed |= self._sent
+
+
+def stream_of(producer: Any, *topics: str, stored: Mapping[TopicPartition, int], **options: Any) -> DatasetStream:
+    parsed = ReadOptions.parse(
+        {"kafka.bootstrap.servers": "nowhere:9092", "subscribe": ",".join(topics), "startingOffsets": "earliest"},
+        streaming=True,
+    )
+    stream = DatasetStream(
+        replace(parsed, **options),
+        ClientConfig("nowhere:9092"),
+        "group",
+        stop_at_latest=False,
+        poll_interval_ms=1,
+        concurrency=None,
+    )
+    stream._producer = cast(Producer, producer)
+    stream._stored = {tp: OffsetAndMetadata(offset) for tp, offset in stored.items()}
+    return stream
+
+
+def test_a_loss_that_does_not_last_is_none(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    answers = [Bounds({A0: 0}, {A0: 9}), Bounds({A0: 0, A1: 0}, {A0: 10, A1: 10})]
+    monkeypatch.setattr(dataset_stream, "bounds_of", lambda *_, **__: answers.pop(0))
+    stream = stream_of(Transactions(), "a", stored={A0: 10, A1: 8}, fail_on_data_loss=False)
+    monkeypatch.setattr(stream._closed, "wait", lambda _: False)
+    plan = stream._next_plan()
+    assert plan is not None
+    assert (plan.starts, plan.ends) == ({A0: 10, A1: 8}, {A0: 10, A1: 10})
+    assert not caplog.records
