@@ -73,6 +73,9 @@ class DatasetStream:
         self._closed = threading.Event()
         self._producer: Producer | None = None
         self._stored: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._topics = frozenset(options.subscription.names or ())
+        self._gone: set[TopicPartition] = set()
+        """Partitions with stored offsets that no longer exist, which has been reported."""
 
     def __enter__(self) -> Self:
         return self
@@ -117,6 +120,7 @@ class DatasetStream:
         plan, self._fixed = after_loss_checks(
             partial(self._find_plan, progress), fail=self._options.fail_on_data_loss, pause=self._closed.wait
         )
+        self._gone |= {tp for tp in progress.positions if tp.topic in self._topics and tp not in plan.starts}
         self._commit(plan.announced(self._stored))
         return None if plan.is_empty else plan
 
@@ -130,7 +134,7 @@ class DatasetStream:
         if self._stop_at_latest:
             fixed = ends = fixed or bounds.latest
             bounds = replace(bounds, latest={tp: min(end, ends[tp]) for tp, end in bounds.latest.items() if tp in ends})
-        plan, losses = next_plan(progress, first, bounds, options.limits)
+        plan, losses = next_plan(progress, first, bounds, options.limits, topics=self._topics, gone=self._gone)
         return (plan, fixed), losses
 
     def _progress(self) -> GroupProgress:
@@ -168,6 +172,7 @@ class DatasetStream:
             self._producer.abort_transaction()
             raise
         self._stored.update(offsets)
+        self._gone.difference_update(offsets)
 
 
 def stream_datasets(

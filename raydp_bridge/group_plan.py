@@ -10,10 +10,11 @@ reset its offsets: a partition with other metadata is at the committed offset, a
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from raylog.client.group_offsets import OffsetAndMetadata
+from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.raydp_bridge.admission import admit
 from raylog.raydp_bridge.offset_ranges import Bounds, Resolved, continue_from
@@ -82,15 +83,28 @@ class GroupProgress:
         return cls(positions, announced + 1, BatchPlan(announced, starts, ends))
 
 
-def next_plan(progress: GroupProgress, first: Resolved, bounds: Bounds, limits: Limits) -> tuple[BatchPlan, list[str]]:
+def next_plan(
+    progress: GroupProgress,
+    first: Resolved,
+    bounds: Bounds,
+    limits: Limits,
+    *,
+    topics: Collection[str],
+    gone: Collection[TopicPartition] = (),
+) -> tuple[BatchPlan, list[str]]:
     """What follows the last batch that is done, which may be empty, and what the group has lost.
 
-    `first` is where a group without offsets starts. Offsets of topics that are not read belong to an earlier use of the
-    group; a partition of a topic that is read and no longer exists is a loss.
+    `first` is where a group without offsets starts. Offsets of topics other than the subscribed `topics` belong to an
+    earlier use of the group. A partition that no longer exists is a loss, unless it is one of `gone`, which were
+    reported before: if it exists again it is a new one. Raises KafkaError for a topic that does not exist and of which
+    the group has no offsets.
     """
+    missing = set(topics) - {tp.topic for tp in bounds.latest} - {tp.topic for tp in progress.positions}
+    if missing:
+        names = ", ".join(sorted(missing))
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{names}: does not exist; create it before the read")
     if progress.positions:
-        topics = {tp.topic for tp in bounds.latest}
-        known = {tp: offset for tp, offset in progress.positions.items() if tp.topic in topics}
+        known = {tp: offset for tp, offset in progress.positions.items() if tp.topic in topics and tp not in gone}
         reached = continue_from(known, bounds)
     else:
         reached = first

@@ -11,6 +11,7 @@ import pytest
 from raylog.client.client_config import ClientConfig
 from raylog.client.group_offsets import OffsetAndMetadata
 from raylog.client.producer.producer import Producer
+from raylog.core.errors import KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.raydp_bridge import dataset_stream
 from raylog.raydp_bridge.dataset_stream import DatasetStream
@@ -63,3 +64,26 @@ def test_a_loss_that_does_not_last_is_none(monkeypatch: pytest.MonkeyPatch, capl
     assert plan is not None
     assert (plan.starts, plan.ends) == ({A0: 10, A1: 8}, {A0: 10, A1: 10})
     assert not caplog.records
+
+
+def test_a_deleted_topic_is_reported_once_and_read_from_its_beginning_if_it_is_created_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = {"bounds": Bounds({}, {})}
+    monkeypatch.setattr(dataset_stream, "bounds_of", lambda *_, **__: found["bounds"])
+    transactions = Transactions()
+    stream = stream_of(transactions, "a", stored={A0: 10}, fail_on_data_loss=False)
+    monkeypatch.setattr(stream._closed, "wait", lambda _: False)
+    assert stream._next_plan() is None
+    assert stream._next_plan() is None
+    assert [record.__dict__["reason"] for record in caplog.records] == ["a-0 is gone"]
+    found["bounds"] = Bounds({A0: 0}, {A0: 12})
+    plan = stream._next_plan()
+    assert plan is not None
+    assert (plan.starts, plan.ends) == ({A0: 0}, {A0: 12})
+    assert transactions.committed[A0].offset == 0
+    assert len(caplog.records) == 1
+    failing = stream_of(transactions, "a", stored={A0: 10})
+    found["bounds"] = Bounds({}, {})
+    with pytest.raises(KafkaError, match="a-0 is gone"):
+        failing._next_plan()

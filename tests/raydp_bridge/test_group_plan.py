@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from raylog.client.group_offsets import OffsetAndMetadata
+from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
-from raylog.raydp_bridge.group_plan import BatchPlan, GroupProgress
+from raylog.raydp_bridge.group_plan import BatchPlan, GroupProgress, next_plan
+from raylog.raydp_bridge.offset_ranges import Bounds, Resolved
+from raylog.raydp_bridge.read_options import Limits
 
 A, B, C = (TopicPartition("orders", number) for number in range(3))
 PARTITIONS = (A, B, C)
@@ -53,6 +57,31 @@ def test_no_metadata_breaks_the_reading(stored: dict[TopicPartition, tuple[int, 
     progress = GroupProgress.read({tp: OffsetAndMetadata(*each) for tp, each in stored.items()})
     assert progress.positions == {tp: offset for tp, (offset, _) in stored.items()}
     assert progress.pending is None or progress.pending.starts.items() <= progress.positions.items()
+
+
+def test_topics_that_are_gone_are_losses_and_those_of_an_earlier_use_are_not() -> None:
+    other = TopicPartition("returns", 0)
+    progress = GroupProgress({A: 5, other: 3}, 4)
+    bounds = Bounds({other: 0}, {other: 9})
+    plan, losses = next_plan(progress, Resolved({}), bounds, Limits(), topics=["orders", "returns"])
+    assert (plan, losses) == (BatchPlan(4, {other: 3}, {other: 9}), ["orders-0 is gone"])
+    assert next_plan(progress, Resolved({}), Bounds({}, {}), Limits(), topics=["orders"])[1] == ["orders-0 is gone"]
+    assert next_plan(progress, Resolved({}), bounds, Limits(), topics=["returns"]) == (plan, [])
+
+
+def test_a_partition_whose_loss_was_reported_is_new_when_it_exists_again() -> None:
+    progress = GroupProgress({A: 5}, 4)
+    nothing = next_plan(progress, Resolved({}), Bounds({}, {}), Limits(), topics=["orders"], gone={A})
+    assert nothing == (BatchPlan(4, {}, {}), [])
+    again = next_plan(progress, Resolved({}), Bounds({A: 0}, {A: 7}), Limits(), topics=["orders"], gone={A})
+    assert again == (BatchPlan(4, {A: 0}, {A: 7}), [])
+
+
+def test_a_topic_that_never_existed_is_refused() -> None:
+    progress = GroupProgress({A: 5}, 4)
+    with pytest.raises(KafkaError, match="retruns: does not exist") as refused:
+        next_plan(progress, Resolved({}), Bounds({A: 0}, {A: 7}), Limits(), topics=["orders", "retruns"])
+    assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class Driver:
