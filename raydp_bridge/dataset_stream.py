@@ -73,6 +73,8 @@ class DatasetStream:
         self._closed = threading.Event()
         self._producer: Producer | None = None
         self._stored: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._open_transaction: Mapping[TopicPartition, OffsetAndMetadata] | None = None
+        """The offsets that it commits, empty if it is to be aborted. It stays open after a timeout."""
         self._topics = frozenset(options.subscription.names or ())
         self._gone: set[TopicPartition] = set()
         """Partitions with stored offsets that no longer exist, which has been reported."""
@@ -114,6 +116,7 @@ class DatasetStream:
 
     def _next_plan(self) -> BatchPlan | None:
         """The plan of the next batch, which is committed; None if there is nothing to read now."""
+        self._end_transaction()
         progress = self._progress()
         if progress.pending is not None:
             return progress.pending
@@ -162,17 +165,35 @@ class DatasetStream:
     def _commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         if self._closed.is_set() or self._producer is None:
             raise ClientClosedError("the stream is closed")
-        if not offsets:
-            return
+        self._end_transaction()
+        if all(self._stored.get(tp) == each for tp, each in offsets.items()):
+            return  # also by a call before, which timed out
         self._producer.begin_transaction()
+        self._open_transaction = {}
         try:
             self._producer.send_offsets_to_transaction(offsets, self._group_id)
-            self._producer.commit_transaction()
-        except AbortableError:
-            self._producer.abort_transaction()
+        except KafkaError:
+            self._end_transaction()
             raise
-        self._stored.update(offsets)
-        self._gone.difference_update(offsets)
+        self._open_transaction = offsets
+        self._end_transaction()
+
+    def _end_transaction(self) -> None:
+        """Commit or abort the transaction if one is open. After a timeout the next call waits for the same end."""
+        if self._producer is None or self._open_transaction is None:
+            return
+        if offsets := self._open_transaction:
+            try:
+                self._producer.commit_transaction()
+            except AbortableError:
+                self._open_transaction = {}
+                self._end_transaction()
+                raise
+            self._stored.update(offsets)
+            self._gone.difference_update(offsets)
+        else:
+            self._producer.abort_transaction()
+        self._open_transaction = None
 
 
 def stream_datasets(

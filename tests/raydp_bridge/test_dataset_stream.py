@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -11,7 +12,8 @@ import pytest
 from raylog.client.client_config import ClientConfig
 from raylog.client.group_offsets import OffsetAndMetadata
 from raylog.client.producer.producer import Producer
-from raylog.core.errors import KafkaError
+from raylog.client.producer.transactions import Operation, State, Transactions
+from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.raydp_bridge import dataset_stream
 from raylog.raydp_bridge.dataset_stream import DatasetStream
@@ -20,7 +22,7 @@ from raylog.raydp_bridge.read_options import ReadOptions
 from tests.raydp_bridge.test_ranges import A0, A1
 
 
-class Transactions:
+class Committed:
     """Commits at once what it is given."""
 
     def __init__(self) -> None:
@@ -35,6 +37,43 @@ class Transactions:
 
     def commit_transaction(self) -> None:
         self.committed |= self._sent
+
+
+class Slow:
+    """The transactions of a producer, whose calls time out where `timeouts` has their name, and end afterwards."""
+
+    def __init__(self, *timeouts: str) -> None:
+        self.timeouts = list(timeouts)
+        self.done: list[str] = []
+        network = cast(Any, SimpleNamespace(feature_level=lambda _: 0))
+        self._core = Transactions(
+            network, cast(Any, None), "x", timeout_ms=1, has_unfinished=lambda: False, on_identity=lambda *_: None
+        )
+        self._core.state = State.READY
+
+    def begin_transaction(self) -> None:
+        self._core.begin()
+
+    def send_offsets_to_transaction(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: str) -> None:
+        self._wait(self._core.commit_offsets(offsets, group))
+
+    def commit_transaction(self) -> None:
+        self._wait(self._core.commit())
+
+    def abort_transaction(self) -> None:
+        self._wait(self._core.abort())
+
+    def _wait(self, operation: Operation) -> None:
+        timed_out = operation.name in self.timeouts
+        if timed_out:
+            self.timeouts.remove(operation.name)
+            self._core.leave(operation)
+        else:
+            self.done.append(operation.name)
+        if not operation.done and operation.name != "send_offsets_to_transaction":
+            self._core._ended()
+        if timed_out:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{operation.name}() did not end")
 
 
 def stream_of(producer: Any, *topics: str, stored: Mapping[TopicPartition, int], **options: Any) -> DatasetStream:
@@ -58,7 +97,7 @@ def stream_of(producer: Any, *topics: str, stored: Mapping[TopicPartition, int],
 def test_a_loss_that_does_not_last_is_none(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     answers = [Bounds({A0: 0}, {A0: 9}), Bounds({A0: 0, A1: 0}, {A0: 10, A1: 10})]
     monkeypatch.setattr(dataset_stream, "bounds_of", lambda *_, **__: answers.pop(0))
-    stream = stream_of(Transactions(), "a", stored={A0: 10, A1: 8}, fail_on_data_loss=False)
+    stream = stream_of(Committed(), "a", stored={A0: 10, A1: 8}, fail_on_data_loss=False)
     monkeypatch.setattr(stream._closed, "wait", lambda _: False)
     plan = stream._next_plan()
     assert plan is not None
@@ -71,8 +110,8 @@ def test_a_deleted_topic_is_reported_once_and_read_from_its_beginning_if_it_is_c
 ) -> None:
     found = {"bounds": Bounds({}, {})}
     monkeypatch.setattr(dataset_stream, "bounds_of", lambda *_, **__: found["bounds"])
-    transactions = Transactions()
-    stream = stream_of(transactions, "a", stored={A0: 10}, fail_on_data_loss=False)
+    committed = Committed()
+    stream = stream_of(committed, "a", stored={A0: 10}, fail_on_data_loss=False)
     monkeypatch.setattr(stream._closed, "wait", lambda _: False)
     assert stream._next_plan() is None
     assert stream._next_plan() is None
@@ -81,9 +120,46 @@ def test_a_deleted_topic_is_reported_once_and_read_from_its_beginning_if_it_is_c
     plan = stream._next_plan()
     assert plan is not None
     assert (plan.starts, plan.ends) == ({A0: 0}, {A0: 12})
-    assert transactions.committed[A0].offset == 0
+    assert committed.committed[A0].offset == 0
     assert len(caplog.records) == 1
-    failing = stream_of(transactions, "a", stored={A0: 10})
+    failing = stream_of(committed, "a", stored={A0: 10})
     found["bounds"] = Bounds({}, {})
     with pytest.raises(KafkaError, match="a-0 is gone"):
         failing._next_plan()
+
+
+SEND, COMMIT, ABORT = "send_offsets_to_transaction", "commit_transaction", "abort_transaction"
+
+
+@pytest.mark.parametrize(
+    ("timeouts", "done"),
+    [
+        ([COMMIT], [SEND, COMMIT]),
+        ([COMMIT, COMMIT], [SEND, COMMIT]),
+        ([SEND], [ABORT, SEND, COMMIT]),
+        ([SEND, ABORT], [ABORT, SEND, COMMIT]),
+    ],
+)
+def test_a_commit_that_timed_out_can_be_repeated(timeouts: list[str], done: list[str]) -> None:
+    producer = Slow(*timeouts)
+    stream = stream_of(producer, "a", stored={A0: 1})
+    offsets = {A0: OffsetAndMetadata(5)}
+    while producer.timeouts:
+        with pytest.raises(KafkaError, match="did not end"):
+            stream._commit(offsets)
+    stream._commit(offsets)
+    assert producer.done == done
+    assert stream._stored == offsets
+    stream._commit({A0: OffsetAndMetadata(6)})
+    assert producer.done == [*done, SEND, COMMIT]
+
+
+def test_a_plan_whose_commit_timed_out_is_that_of_the_next_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = iter([10, 20])
+    monkeypatch.setattr(dataset_stream, "bounds_of", lambda *_, **__: Bounds({A0: 0}, {A0: next(ends)}))
+    stream = stream_of(Slow(COMMIT), "a", stored={A0: 5})
+    with pytest.raises(KafkaError, match="did not end"):
+        stream._next_plan()
+    plan = stream._next_plan()
+    assert plan is not None
+    assert (plan.starts, plan.ends) == ({A0: 5}, {A0: 10})
