@@ -21,6 +21,8 @@ from raylog.raydp_bridge.ranges import TopicReader, after_loss_checks, bounds_of
 from raylog.raydp_bridge.read_options import ReadOptions
 from raylog.raydp_bridge.stream_plan import BatchPlan, plan_batch
 
+BATCHES_KEPT = 2
+
 
 @dataclass(frozen=True, slots=True)
 class Stream:
@@ -44,6 +46,10 @@ class Planner:
         self._store = PlanStore(stream.location)
         self._pause = pause
         self._lock = threading.Lock()
+        self._query_id = ""
+        """That of the plans, once it was compared."""
+        self._shares: dict[int, list[list[OffsetRange]]] = {}
+        """Of the last batches, since each of their tasks asks for them; a stored plan never changes."""
         self._until: PartitionOffsets | None = None
         self._last_trigger = float("-inf")
         """When the last batch with records was planned (monotonic)."""
@@ -54,10 +60,17 @@ class Planner:
         Raises ConfigError if the plans do not belong to the checkpoint of the query, and KafkaError.
         """
         with self._lock:
-            if query_id is not None:
+            if query_id is not None and query_id != self._query_id:
                 self._store.check_query(query_id)
-            plan = self._store.get(batch) or self._store.add(batch, self._decide(batch))
-        return plan.shares(self._stream.tasks, self._stream.options.min_partitions)
+                self._query_id = query_id
+            shares = self._shares.get(batch)
+            if shares is None:
+                plan = self._store.get(batch) or self._store.add(batch, self._decide(batch))
+                shares = plan.shares(self._stream.tasks, self._stream.options.min_partitions)
+                self._shares[batch] = shares
+                while len(self._shares) > BATCHES_KEPT:
+                    del self._shares[next(iter(self._shares))]
+        return shares
 
     def latest(self) -> PartitionOffsets:
         """The end of what can be read now. Raises KafkaError."""

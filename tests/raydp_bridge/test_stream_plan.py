@@ -133,6 +133,23 @@ def test_batches_follow_one_another_and_a_repeated_one_is_the_same(tmp_path: Pat
     assert read(second, 0) == {A0: (5, 25), A1: (0, 9), B0: (0, 4)}
 
 
+def test_the_tasks_of_a_batch_share_one_reading_of_its_plan(tmp_path: Path) -> None:
+    stream = planner(Topics(), tmp_path)
+    with (
+        mock.patch.object(stream._store, "get", wraps=stream._store.get) as get,
+        mock.patch.object(stream._store, "check_query", wraps=stream._store.check_query) as check_query,
+    ):
+        shares = stream.ranges(0, "q")
+        for _ in range(5):
+            assert stream.ranges(0, "q") == shares
+        assert (get.call_count, check_query.call_count) == (1, 1)
+        for batch in range(1, 5):
+            stream.ranges(batch, "q")
+        get.reset_mock()
+        assert stream.ranges(0, "q") == shares
+        assert get.call_count == 1, "only the last ones are kept"
+
+
 def test_a_stream_starts_at_the_latest_offsets_of_its_first_batch(tmp_path: Path) -> None:
     topics = Topics()
     stream = planner(topics, tmp_path, startingOffsets="latest")
