@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import uuid
 from pathlib import Path
+from typing import Final
 
 from raylog.core.errors import ConfigError
 from raylog.raydp_bridge.stream_plan import BatchPlan
 
+_SCHEME: Final = re.compile(r"\w[\w+.-]*:")
 PLANS_KEPT = 100
 """As many as Spark keeps batches in a checkpoint (spark.sql.streaming.minBatchesToRetain)."""
 
@@ -27,8 +30,8 @@ class PlanStore:
 
     def __init__(self, location: str | os.PathLike[str]) -> None:
         """Raises ConfigError."""
-        text = os.fspath(location).removeprefix("file://") if location else ""
-        if not text or "://" in text:
+        text = re.sub("^file:(//)?", "", os.fspath(location)) if location else ""
+        if not text or _SCHEME.match(text):
             raise ConfigError(
                 f"plan_location={location!r}: must be a directory in the file system of the driver's node"
             )

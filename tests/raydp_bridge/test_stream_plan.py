@@ -96,10 +96,18 @@ def test_old_plans_are_removed(tmp_path: Path) -> None:
     assert sorted(store.batches()) == list(range(3, PLANS_KEPT + 3))
 
 
-@pytest.mark.parametrize("location", ["", "s3a://bucket/plans", "hdfs://name/plans", "/proc/none/plans"])
+@pytest.mark.parametrize(
+    "location",
+    ["", "file:", "s3a://bucket/plans", "hdfs://name/plans", "dbfs:/plans", "file:s3a:/plans", "/proc/none/plans"],
+)
 def test_a_location_that_is_no_directory_is_refused(location: str) -> None:
     with pytest.raises(ConfigError, match="plan_location="):
         PlanStore(location)
+
+
+def test_a_location_can_be_a_uri_of_a_file(tmp_path: Path) -> None:
+    for location in (f"file:{tmp_path}", f"file://{tmp_path}", str(tmp_path)):
+        assert PlanStore(location).location == tmp_path
 
 
 def test_a_location_belongs_to_one_subscription_and_one_query(tmp_path: Path) -> None:
