@@ -59,7 +59,11 @@ class TopicDatasink(Datasink[Written]):
         """`client_config` contains properties of Kafka's Java client, for listeners with TLS or a login;
         `producer_config` further keys of a producer. Raises ConfigError."""
         self._target = SinkTarget.of(
-            topic, bootstrap_servers=bootstrap_servers, client_config=client_config, producer_config=producer_config
+            topic,
+            bootstrap_servers=bootstrap_servers,
+            client_config=client_config,
+            producer_config=producer_config,
+            exactly_once=job_id is not None,
         )
         self._sink = None if job_id is None else SinkId(job_id, "dataset")
         self._tasks = _tasks(job_id, tasks)

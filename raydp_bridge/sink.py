@@ -143,7 +143,11 @@ class ExactlyOnceSink:
     ) -> None:
         """Rows of a task beyond `spool_bytes` wait in a temporary file. Raises ConfigError."""
         self._target = SinkTarget.of(
-            topic, bootstrap_servers=bootstrap_servers, client_config=client_config, producer_config=producer_config
+            topic,
+            bootstrap_servers=bootstrap_servers,
+            client_config=client_config,
+            producer_config=producer_config,
+            exactly_once=True,
         )
         SinkId("any", sink, first_batch)
         self._sink = sink

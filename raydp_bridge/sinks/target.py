@@ -20,7 +20,7 @@ from raylog.config.producer import (
 from raylog.core.errors import ConfigError
 from raylog.core.password import Password
 
-_DEFAULTS: Final = {ENABLE_IDEMPOTENCE.name: "true", BATCH_SIZE.name: "1000000"}
+_DEFAULTS: Final = {BATCH_SIZE.name: "1000000"}
 """Rows come many at a time: batches need not be small to be sent soon."""
 CLOSE_SECONDS: Final = 10.0
 """How long a task that has failed waits for the abort of its transaction. Its next attempt aborts it otherwise."""
@@ -43,17 +43,20 @@ class SinkTarget:
         bootstrap_servers: str | None,
         client_config: Mapping[str, Any] | None,
         producer_config: Mapping[str, Any] | None,
+        exactly_once: bool = False,
     ) -> SinkTarget:
-        """`producer_config` has Kafka's keys of a producer, with dots or underscores. Raises ConfigError."""
+        """`producer_config` has Kafka's keys of a producer, with dots or underscores. Raises ConfigError, with
+        `exactly_once` also for what a transaction does not permit."""
         if topic is not None and not topic:
             raise ConfigError("topic='': must be the name of a topic")
         brokers = ClientConfig.of(bootstrap_servers, client_config)
         given = {name.replace("_", "."): value for name, value in (producer_config or {}).items()}
         if TRANSACTIONAL_ID.name in given:
             raise ConfigError(f"{TRANSACTIONAL_ID.name}: is chosen by the sink")
-        target = cls(topic, brokers, {**_DEFAULTS, **brokers.keys_of(PRODUCER_CONFIG), **checked_properties(given)})
-        for transactional_id in (None, "any"):
-            producer_settings(given_config(PRODUCER_CONFIG, target._config(transactional_id), {}).configs)
+        defaults = _DEFAULTS | ({ENABLE_IDEMPOTENCE.name: "true"} if exactly_once else {})
+        target = cls(topic, brokers, {**defaults, **brokers.keys_of(PRODUCER_CONFIG), **checked_properties(given)})
+        config = target._config("any" if exactly_once else None)
+        producer_settings(given_config(PRODUCER_CONFIG, config, {}).configs)
         return target
 
     def _config(self, transactional_id: str | None) -> dict[str, Any]:

@@ -76,7 +76,25 @@ def test_a_record_that_is_refused_fails_the_task(served: Served) -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"acks": "0"}, "enable.idempotence=true: requires acks=all"),
+        ({"acks": "1"}, "enable.idempotence=true: requires acks=all"),
+        ({"enable.idempotence": "false"}, "transactional.id: requires enable.idempotence=true"),
+    ],
+)
+def test_keys_that_transactions_do_not_permit_are_refused_where_there_are_transactions(
+    served: Served, config: dict[str, Any], message: str
+) -> None:
+    topic = served.new_topic()
+    assert write_at_least_once([pa.record_batch({"value": [b"x"]})], target(served, topic, **config)) == {topic: 1}
+    with pytest.raises(ConfigError, match=message):
+        SinkTarget.of(
+            topic, bootstrap_servers=served.plain, client_config=None, producer_config=config, exactly_once=True
+        )
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"acks": "0", "enable.idempotence": "true"}, "enable.idempotence=true: requires acks=all"),
         ({"transactional.id": "mine"}, "transactional.id: is chosen by the sink"),
         ({"compression_type": "rar"}, "compression.type='rar'"),
         ({"no.such.key": 1}, "no.such.key"),
