@@ -95,7 +95,8 @@ class Subscription:
             if not self.pattern or (re.fullmatch(self.pattern, topic) and not topic.startswith("__"))
             for number in range(count)
         }
-        wanted = self.partitions or [tp for tp in existing if self.pattern or tp.topic in self.topics]
+        topics = frozenset(self.topics)
+        wanted = self.partitions or [tp for tp in existing if self.pattern or tp.topic in topics]
         return frozenset(existing.intersection(wanted))
 
     def __str__(self) -> str:

@@ -233,6 +233,14 @@ def test_a_pattern_matches_whole_names_of_topics_that_are_not_internal() -> None
     assert Subscription(pattern="x").select(counts) == frozenset()
 
 
+def test_topics_are_not_scanned_for_each_partition() -> None:
+    class Topics(tuple[str, ...]):
+        def __contains__(self, topic: object) -> bool:
+            raise AssertionError(f"scanned for {topic}")
+
+    assert Subscription(topics=Topics(["t", "u"])).select({"t": 2, "v": 1}) == {T0, T1}
+
+
 def test_a_subscription_and_an_assignment_have_the_partitions_that_exist() -> None:
     assert Subscription(topics=("t", "u")).select({"t": 2, "v": 1}) == {T0, T1}
     assert Subscription(partitions=(T1, TopicPartition("t", 2), TopicPartition("u", 0))).select({"t": 2}) == {T1}
