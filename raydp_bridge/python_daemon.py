@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import re
 import sys
 from importlib.machinery import PathFinder
 from typing import Final
@@ -23,11 +24,16 @@ PRELOADED: Final = (
     "raylog.raydp_bridge.sinks.task_writer",
 )
 """None of them may write to stdout, where Spark expects the daemon's port, or start a thread of Python."""
+_ARCHIVES: Final = re.compile(r".*\.jar|(pyspark|py4j).*\.zip", re.DOTALL)
+"""Those that Spark adds."""
 
 
 def without_archives(path: list[str]) -> list[str]:
-    """The entries of sys.path from which modules are to be imported. There are none in jars."""
-    folders = [each for each in path if not each.endswith((".jar", ".zip"))]
+    """The entries of sys.path from which modules are to be imported. There are none in jars.
+
+    Archives of the program, as spark-submit --py-files adds them, stay.
+    """
+    folders = [each for each in path if not _ARCHIVES.fullmatch(each.rpartition("/")[2])]
     needed = not all(PathFinder.find_spec(name, folders) for name in ("pyspark", "py4j"))
     return [each for each in path if not each.endswith(".jar")] if needed else folders
 

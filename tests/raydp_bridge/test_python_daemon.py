@@ -1,4 +1,4 @@
-"""Workers of Spark import modules from no archive, unless they are nowhere else."""
+"""Workers of Spark import modules from no archive of Spark, unless they are nowhere else."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ ARCHIVES = ["/spark/pyspark.zip", "/spark/py4j-src.zip", "/spark/jars/spark-core
 
 
 def test_archives_are_removed_where_pyspark_is_installed() -> None:
-    assert without_archives([ARCHIVES[0], *sys.path, *ARCHIVES[1:]]) == [
-        each for each in sys.path if not each.endswith(".zip")
-    ]
+    assert without_archives([ARCHIVES[0], *sys.path, *ARCHIVES[1:]]) == sys.path
+
+
+def test_archives_of_the_program_are_kept() -> None:
+    given = ["/job/deps.zip", "/job/py4j/deps.zip", "/job/deps.egg"]
+    assert [each for each in without_archives([*given, *ARCHIVES, *sys.path]) if each in given] == given
 
 
 def test_archives_with_pyspark_are_kept_where_it_is_not_installed(tmp_path: Path) -> None:
