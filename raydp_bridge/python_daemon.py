@@ -24,8 +24,8 @@ PRELOADED: Final = (
     "raylog.raydp_bridge.sinks.task_writer",
 )
 """None of them may write to stdout, where Spark expects the daemon's port, or start a thread of Python."""
-_ARCHIVES: Final = re.compile(r".*\.jar|(pyspark|py4j).*\.zip", re.DOTALL)
-"""Those that Spark adds."""
+_ARCHIVES: Final = re.compile(r".*\.jar|(pyspark|py4j).*\.zip|python\d+\.zip", re.DOTALL)
+"""Those that Spark adds, and that of Python's own library, which hardly any Python has."""
 
 
 def without_archives(path: list[str]) -> list[str]:

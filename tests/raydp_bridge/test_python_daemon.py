@@ -13,7 +13,8 @@ ARCHIVES = ["/spark/pyspark.zip", "/spark/py4j-src.zip", "/spark/jars/spark-core
 
 
 def test_archives_are_removed_where_pyspark_is_installed() -> None:
-    assert without_archives([ARCHIVES[0], *sys.path, *ARCHIVES[1:]]) == sys.path
+    own = [each for each in sys.path if not each.endswith(".zip")]
+    assert without_archives([ARCHIVES[0], *sys.path, *ARCHIVES[1:]]) == own
 
 
 def test_archives_of_the_program_are_kept() -> None:
