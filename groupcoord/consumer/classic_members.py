@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Final
 
 from raylog.config.groups import GroupLimits
 from raylog.core.clock import Now
@@ -23,8 +24,12 @@ from raylog.groupcoord.consumer.group import ConsumerGroup, Member
 from raylog.groupcoord.consumer.groups import ConsumerGroups
 from raylog.groupcoord.consumer.member_records import drop_regexes, replace_static, subscription_of
 from raylog.groupcoord.consumer.records import ClassicProtocols, MemberState
+from raylog.groupcoord.deadlines import MemberKey
 from raylog.protocol import consumer_protocol
 from raylog.protocol.consumer_protocol import ConsumerProtocolSubscription
+
+GIVEN_MAX: Final = 10_000
+"""Ids that wait for their member to join. Who comes with an older one is told to start again, and gets another."""
 
 
 class ClassicMembers:
@@ -33,6 +38,8 @@ class ClassicMembers:
     def __init__(self, consumer: ConsumerGroups, limits: Callable[[], GroupLimits]) -> None:
         self._consumer = consumer
         self._limits = limits
+        self._given: dict[MemberKey, None] = {}
+        """Ids that were given to members which have not joined with them yet, the oldest first."""
 
     def join(self, request: JoinRequest, now: Now) -> Joined:
         """The response, at once: nobody waits for other members."""
@@ -117,7 +124,10 @@ class ClassicMembers:
             prefix = request.group_instance_id or request.client_id
             member_id = f"{prefix[:PREFIX_OF_MEMBER_ID_MAX]}-{consumer.new_id()}"
             if request.require_known_member_id and request.group_instance_id is None:
+                self._give(request.group_id, member_id)
                 return Joined(ErrorCode.MEMBER_ID_REQUIRED, member_id)
+        elif not self._may_join(draft.group, request):
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         self._take_over(draft, request, member_id)
         if member_id not in draft.group.members:
             consumer.check_room(draft.group)
@@ -144,11 +154,25 @@ class ClassicMembers:
         consumer.reconcile(draft, member_id, partitions_of(said, consumer.topics))
         consumer.commit_or_downgrade(draft, now)
         key = (request.group_id, member_id)
+        self._given.pop(key, None)
         if request.group_id in consumer.groups:  # else it is a classic group again
             consumer.sessions.set(key, now.monotonic_ms + request.session_timeout_ms)
             consumer.rejoins.set(key, now.monotonic_ms + request.rebalance_timeout_ms)
         epoch = draft.group.members[member_id].member_epoch
         return Joined(ErrorCode.NONE, member_id, epoch, CONSUMER, request.protocols[0][0])
+
+    def _give(self, group_id: str, member_id: str) -> None:
+        self._given[group_id, member_id] = None
+        if len(self._given) > GIVEN_MAX:
+            del self._given[next(iter(self._given))]
+
+    def _may_join(self, group: ConsumerGroup, request: JoinRequest) -> bool:
+        """Not a member that was removed: it must first learn that it has lost its partitions, which others may have."""
+        return (
+            request.member_id in group.members
+            or request.group_instance_id is not None
+            or (request.group_id, request.member_id) in self._given
+        )
 
     @staticmethod
     def _take_over(draft: Draft, request: JoinRequest, member_id: str) -> None:

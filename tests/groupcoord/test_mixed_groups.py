@@ -186,6 +186,26 @@ def test_a_new_coordinator_keeps_classic_members_that_are_in_the_group() -> None
     assert classic.member_id in coordinator.member_ids
 
 
+def test_a_removed_classic_member_does_not_join_with_what_it_owned() -> None:
+    """Others have its partitions by then; it has to learn that it has lost them."""
+    coordinator, (classic,) = grown(cooperative=True)
+    Client(coordinator, "m", ("t",)).beat()
+    classic.beat()
+    assert (classic.step, len(classic.owned)) == ("join", 4)
+    coordinator.pass_time(SESSION_MS)
+    other = Client(coordinator, "n", ("t",))
+    other.beat()
+    assert len(other.owned) == 4
+    classic.beat()
+    assert classic.errors[-1] is ErrorCode.UNKNOWN_MEMBER_ID
+    assert classic.owned == frozenset()
+    for _ in range(12):
+        classic.beat()
+        other.beat()
+        other.revoke()
+    assert (len(classic.owned), len(other.owned)) == (2, 2)
+
+
 def test_a_removed_classic_member_is_told_so_by_requests_of_any_version() -> None:
     coordinator, (classic,) = grown(cooperative=True)
     other = Client(coordinator, "m", ("t",))
