@@ -17,7 +17,6 @@ from raylog.groupcoord.classic.subscription import CONSUMER
 from raylog.groupcoord.consumer.group import ConsumerGroup, Member
 from raylog.groupcoord.consumer.member_records import assignment_of, subscription_of
 from raylog.groupcoord.consumer.records import (
-    NO_PARTITIONS,
     ClassicProtocols,
     ConsumerRecord,
     GroupEpochBumped,
@@ -46,7 +45,10 @@ def upgraded(group: ClassicGroup, topics: Topics) -> list[ConsumerRecord]:
         metadata = each.metadata_for(group.protocol_name) or each.protocols[0][1]
         try:
             wanted = consumer_protocol.decode(ConsumerProtocolSubscription, metadata)
-            assigned = _assigned(each.assignment, topics, keeps_nothing=group.protocol_name in KNOWN_ASSIGNORS)
+            if each.assignment:
+                assigned = _assigned(each.assignment, topics, keeps_nothing=group.protocol_name in KNOWN_ASSIGNORS)
+            else:  # it has not synced in this generation: a cooperative member still uses what it had
+                assigned = partitions_of(wanted, topics)
         except KafkaError as error:
             raise _not_upgraded(group, error.message) from error
         if not owned.isdisjoint(assigned):
@@ -119,8 +121,6 @@ def partitions_of(said: ConsumerProtocolAssignment | ConsumerProtocolSubscriptio
 
 def _assigned(assignment: bytes, topics: Topics, *, keeps_nothing: bool) -> Partitions:
     """Raises KafkaError. `keeps_nothing`: user data may be lost."""
-    if not assignment:
-        return NO_PARTITIONS  # it has not synced yet
     content = consumer_protocol.decode(ConsumerProtocolAssignment, assignment)
     if content.user_data and not keeps_nothing:
         raise KafkaError(ErrorCode.UNSUPPORTED_ASSIGNOR, "an assignor of its own kind is in use")

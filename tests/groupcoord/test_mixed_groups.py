@@ -186,6 +186,24 @@ def test_a_new_coordinator_keeps_classic_members_that_are_in_the_group() -> None
     assert classic.member_id in coordinator.member_ids
 
 
+def test_a_cooperative_member_keeps_what_it_uses_when_the_upgrade_interrupts_a_rebalance() -> None:
+    """The assignment of its generation was discarded; what it owns stands in its subscription."""
+    coordinator, members = grown(cooperative=True, count=2)
+    third = ClassicClient(coordinator, ("t",), cooperative=True)
+    for _ in range(2):
+        third.beat()
+    for member in members:
+        member.beat()
+        member.beat()
+    assert {member.step for member in (*members, third)} == {"sync"}
+    third.leave()
+    other = Client(coordinator, "m", ("t",))
+    other.beat()
+    assert coordinator.is_consumer_group
+    assert [len(member.owned) for member in members] == [2, 2]
+    assert other.owned == frozenset()
+
+
 def test_a_removed_classic_member_does_not_join_with_what_it_owned() -> None:
     """Others have its partitions by then; it has to learn that it has lost them."""
     coordinator, (classic,) = grown(cooperative=True)
