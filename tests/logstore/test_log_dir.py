@@ -14,6 +14,7 @@ import pytest
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId, Offset, TopicPartition
 from raylog.logstore.checkpoint import decode_offsets, encode_offsets, encode_uuid, write_file_atomically
+from raylog.logstore.log import Log
 from raylog.logstore.log_dir import CHECKPOINT_FILES, LogDir
 from raylog.logstore.settings import LogSettings
 from tests.logstore.batches import NOW, append, batch, contents, numbered
@@ -45,6 +46,18 @@ def open_dir(
 
 def new_disk(seed: int = 0) -> SimDisk:
     return SimDisk(random.Random(seed))
+
+
+def four_records() -> tuple[SimDisk, LogDir, Log]:
+    """A log with a recovery point behind its four records."""
+    disk = new_disk()
+    log_dir = open_dir(disk)
+    log = log_dir.create_log(A0, TOPIC_ID, NOW)
+    for _ in range(4):
+        append(log, batch(b"x"))
+    log.flush()
+    log_dir.write_checkpoints()
+    return disk, log_dir, log
 
 
 def refusal(disk: SimDisk, **owner: object) -> str:
@@ -450,13 +463,7 @@ def test_deleted_records_of_an_offline_partition_stay_deleted(stop: str) -> None
 
 
 def test_without_its_checkpoint_a_log_is_not_truncated() -> None:
-    disk = new_disk()
-    log_dir = open_dir(disk)
-    log = log_dir.create_log(A0, TOPIC_ID, NOW)
-    for _ in range(4):
-        append(log, batch(b"x"))
-    log.flush()
-    log_dir.write_checkpoints()
+    disk, log_dir, log = four_records()
     disk.fail_next("rename", errno.EIO)
     with pytest.raises(KafkaError):
         log_dir.truncate_log(A0, Offset(2))
@@ -502,25 +509,13 @@ def test_malformed_partition_metadata_is_refused_by_name(content: bytes) -> None
 
 
 def test_truncation_lowers_the_checkpoint_at_once() -> None:
-    disk = new_disk()
-    log_dir = open_dir(disk)
-    log = log_dir.create_log(A0, TOPIC_ID, NOW)
-    for _ in range(4):
-        append(log, batch(b"x"))
-    log.flush()
-    log_dir.write_checkpoints()
+    disk, log_dir, _ = four_records()
     log_dir.truncate_log(A0, Offset(2))
     assert decode_offsets(disk.read_file(f"{ROOT}/recovery-point-offset-checkpoint")) == {A0: 2}
 
 
 def test_truncation_writes_no_checkpoint_that_is_low_enough() -> None:
-    disk = new_disk()
-    log_dir = open_dir(disk)
-    log = log_dir.create_log(A0, TOPIC_ID, NOW)
-    for _ in range(4):
-        append(log, batch(b"x"))
-    log.flush()
-    log_dir.write_checkpoints()
+    disk, log_dir, log = four_records()
     for _ in range(4):
         append(log, batch(b"x"))
     paths = [path for name in CHECKPOINT_FILES if disk.exists(path := f"{ROOT}/{name}")]
