@@ -130,7 +130,7 @@ class Appending:
         exchange = self.exchange
         if exchange.api_version < FIRST_VERSION_WITH_ZSTD:
             refuse_zstd(sent.records)
-        left, self._inline_bytes = self._inline_bytes, 0  # what one that is refused has cost, nobody knows
+        left, self._inline_bytes = self._inline_bytes, 0  # nothing is left if it is refused: its cost is unknown
         checked = check_record_set(
             sent.records, settings, now_ms=exchange.now.wall_ms, from_client=True, inline_bytes=left
         )

@@ -29,7 +29,7 @@ from raylog.protocol import consumer_protocol
 from raylog.protocol.consumer_protocol import ConsumerProtocolSubscription
 
 GIVEN_MAX: Final = 10_000
-"""Ids that wait for their member to join. Who comes with an older one is told to start again, and gets another."""
+"""Member ids that were handed out and not used yet. A member that joins with an older one must ask for a new id."""
 
 
 class ClassicMembers:

@@ -154,7 +154,7 @@ def test_a_batch_that_the_broker_refuses(target: Target, make: Callable[..., Fac
 def test_the_invalid_records_of_a_batch_and_the_others(
     target: Target, make: Callable[..., Face], idempotence: str
 ) -> None:
-    """None is appended (KIP-467). Which is refused is told apart from those that can be sent again."""
+    """None is appended (KIP-467). The error of an invalid record differs from that of the valid ones."""
     topic = target.new_topic(cleanup_policy="compact")
     face = make(bootstrap_servers=target.plain, linger_ms="10000", enable_idempotence=idempotence)
     keys = [b"k", None, b"l", None, b"m"]

@@ -73,7 +73,7 @@ class Handshakes:
     async def run(self) -> None:
         while self.steps:
             self.steps.pop(0)()
-            await asyncio.sleep(0)  # the endpoint is told by the loop
+            await asyncio.sleep(0)  # the loop calls the endpoint
 
 
 class Peer:
