@@ -136,7 +136,8 @@ class Quorum:
         self._refused: set[BrokerId] = set()
         self._leader_lost = False
         """Whether the connection to the leader broke after the leader's last message."""
-        self._last_contact_ms = now_ms
+        self._last_contact_ms: int | None = None
+        """When the leader itself was last heard from. None if it is only known from others: it may be gone."""
         self._saved = state
         self._send: list[Message] = []
 
@@ -202,6 +203,7 @@ class Quorum:
             case LeaderSeen():
                 if event.leader_epoch >= self.leader_epoch and event.leader_id != self.node_id:
                     self._follow(event.leader_id, event.leader_epoch, now_ms)
+                    self._last_contact_ms = now_ms
             case EpochSeen():
                 self._epoch_seen(event.leader_epoch, event.leader_id, now_ms)
             case PeerLost():
@@ -306,8 +308,9 @@ class Quorum:
     def _has_live_leader(self, now_ms: int) -> bool:
         if self.is_leader:
             return True
-        silent = self._leader_lost or now_ms - self._last_contact_ms >= self._timeouts.fetch_timeout_ms
-        return self.leader_id != NO_BROKER_ID and not silent
+        if self.leader_id == NO_BROKER_ID or self._leader_lost or self._last_contact_ms is None:
+            return False
+        return now_ms - self._last_contact_ms < self._timeouts.fetch_timeout_ms
 
     def _vote_answered(self, event: VoteAnswered, log_end: LogEnd, now_ms: int) -> None:
         self._epoch_seen(event.leader_epoch, event.leader_id, now_ms)
@@ -338,7 +341,7 @@ class Quorum:
         self.state = replace(self.state, leader_id=leader_id)
         self.role = Role.FOLLOWER
         self._leader_lost = False
-        self._last_contact_ms = now_ms
+        self._last_contact_ms = None
         self.deadline_ms = now_ms + self._timeouts.fetch_timeout_ms
 
     def _adopt_epoch(self, leader_epoch: LeaderEpoch, now_ms: int) -> None:
@@ -385,7 +388,6 @@ class Quorum:
         self.state = replace(self.state, leader_id=self.node_id)
         self.epoch_start_offset = log_end.end_offset
         self.progress = {voter: VoterProgress(now_ms) for voter in self.others}
-        self._last_contact_ms = now_ms
         self._check_lease(now_ms)
 
     def _check_lease(self, now_ms: int) -> None:

@@ -635,7 +635,7 @@ _FAULTS: Final = (
         "new-leader-high-watermark",
         "A new leader considers its whole log committed.",
         _new_leader_believes_its_log,
-        1,
+        41,
         "was readable",
     ),
     Planted(

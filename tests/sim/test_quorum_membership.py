@@ -180,7 +180,7 @@ FAULTS = (
         "offset-for-watermark",
         "A leader that does not know its high watermark yet returns the offset of an observer's fetch instead.",
         _offset_for_watermark,
-        110,
+        15,
         "committed, but no leader has",
     ),
 )

@@ -220,6 +220,13 @@ class TestVote:
         bench.step(PeerLost(THREE))
         assert bench.asked_by(TWO, 4, pre_vote=True)
 
+    def test_a_pre_vote_although_others_still_report_a_leader_that_has_resigned(self) -> None:
+        bench = Bench()
+        bench.step(EpochSeen(LeaderEpoch(4), THREE))
+        assert bench.asked_by(THREE, 4, pre_vote=True)
+        bench.step(LeaderSeen(THREE, LeaderEpoch(4)))
+        assert not bench.asked_by(THREE, 4, pre_vote=True), "but not once that leader itself is heard"
+
     def test_a_leader_grants_no_pre_vote_in_its_epoch(self) -> None:
         bench = Bench()
         bench.lead()
