@@ -372,6 +372,9 @@ class Broker(Node):
         self._first_opened: int | None = None
         """The ticket of the last partition to be opened before this broker asks to serve."""
         self._accepting = False
+        self._add_periodic_tasks(now)
+
+    def _add_periodic_tasks(self, now: Now) -> None:
         settings = self.settings
         disk_settings, replication, transactions = settings.log_dir, settings.replication, settings.transactions
         for interval_ms, task in (
