@@ -119,6 +119,7 @@ class AsyncConsumer(AsyncioFace, ConsumerCalls):
         self._begin_poll()
         poked = False
         try:
+            await asyncio.sleep(0)  # connections and other tasks have their turn, also while there are always records
             while True:
                 await self._run_callbacks()  # as long as they take
                 self._check_open()

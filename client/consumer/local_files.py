@@ -63,6 +63,8 @@ class LocalFiles:
         self._brokers: dict[int, LocalBroker] = {}
         self._tried: dict[Node, float] = {}
         self._open: dict[TopicPartition, _Open] = {}
+        self._wanted: set[TopicPartition] = set()
+        """Those read last. The others are paused, for example: news of them ends no wait."""
         self._wake = -1
 
     @property
@@ -84,6 +86,7 @@ class LocalFiles:
 
     def read(self, wanted: list[Wanted]) -> None:
         """Read the next batches of each, as far as there are any."""
+        self._wanted = {each.tp for each in wanted}
         for each in wanted:
             try:
                 entry = self._reader(each)
@@ -126,8 +129,8 @@ class LocalFiles:
 
     @property
     def has_news(self) -> bool:
-        """Whether a partition has changed since it was read."""
-        return any(entry.reader.has_changed(entry.page) for entry in self._open.values())
+        """Whether a partition that is wanted has changed since it was read."""
+        return any(entry.reader.has_changed(entry.page) for tp, entry in self._open.items() if tp in self._wanted)
 
     def disarm(self, woken: Set[int]) -> None:
         """`woken` are the descriptors that were found readable."""
@@ -190,8 +193,7 @@ def read_files(core: ConsumerCore, files: LocalFiles, now: Now, unlocked: Callab
         return False
     files.keep_only(core.subscription.partitions)
     wanted = [Wanted(state.tp, node, position, state.moves) for state, node, position in core.local_partitions(now)]
-    if wanted:
-        unlocked(lambda: files.read(wanted))
+    unlocked(lambda: files.read(wanted))
     for each in wanted:
         core.read_locally(each.tp, each.moves, each.fetched, each.page, each.error, now)
     return any(each.fetched is not None or each.error is not None for each in wanted)

@@ -249,6 +249,49 @@ def test_a_paused_partition_is_not_returned(target: Target, make: Make, face: An
     assert values(read(consumer, 1)) == [b"a"]
 
 
+@faces
+def test_news_of_a_paused_partition_end_no_wait(served: Served, make: Make, face: Any) -> None:
+    topic = served.new_topic()
+    write(served, topic, b"a")
+    consumer = make(face, **served.settings())
+    consumer.assign([(topic, 0)])
+    assert values(read(consumer, 1)) == [b"a"]
+    until(lambda: consumer.files(), consumer)
+    consumer.pause((topic, 0))
+    write(served, topic, b"b")
+    before = time.thread_time()
+    assert consumer.poll(1.0) == []
+    assert time.thread_time() - before < 0.5, "it has looked at the partition all the time"
+    consumer.resume((topic, 0))
+    assert values(read(consumer, 1)) == [b"b"]
+
+
+def test_other_tasks_run_while_there_are_always_records(served: Served) -> None:
+    topic = served.new_topic()
+    write(served, topic, *(b"%d" % number for number in range(1000)))
+
+    async def turns_during_polls() -> int:
+        turns = 0
+
+        async def other() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        async with AsyncConsumer(**served.settings(), auto_offset_reset="earliest", max_poll_records=10) as consumer:
+            consumer.assign([(topic, 0)])
+            while not await consumer.poll(1.0):
+                pass
+            task = asyncio.create_task(other())
+            for _ in range(50):
+                assert len(await consumer.poll(1.0)) == 10
+            task.cancel()
+        return turns
+
+    assert asyncio.run(turns_during_polls()) >= 50
+
+
 @pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
 def test_isolation_levels(target: Target, make: Make, level: str) -> None:
     topic = target.new_topic()
