@@ -412,17 +412,23 @@ _INTRODUCED: dict[type[MetadataRecord], int] = {
 """The metadata level that introduced a kind, where that is not the first."""
 
 
-def _uuid(value: bytes | None) -> UUID | None:
-    return None if value is None else UUID(bytes=value)
+def _uuid(value: Any) -> UUID:
+    if not isinstance(value, bytes):  # of another type it would be an AssertionError
+        raise TypeError(f"{value!r} is not a UUID")
+    return UUID(bytes=value)
+
+
+def _uuid_or_none(value: Any) -> UUID | None:
+    return None if value is None else _uuid(value)
 
 
 _DECODERS: dict[str, Callable[[Any], Any]] = {
-    "topic_id": _uuid,
-    "incarnation_id": _uuid,
-    "directory_id": _uuid,
-    "acl_id": _uuid,
-    "directory_ids": lambda values: tuple(UUID(bytes=value) for value in values),
-    "partitions": lambda values: tuple((UUID(bytes=topic_id), partition) for topic_id, partition in values),
+    "topic_id": _uuid_or_none,
+    "incarnation_id": _uuid_or_none,
+    "directory_id": _uuid_or_none,
+    "acl_id": _uuid_or_none,
+    "directory_ids": lambda values: tuple(_uuid(value) for value in values),
+    "partitions": lambda values: tuple((_uuid(topic_id), partition) for topic_id, partition in values),
 }
 """How the fields that contain UUIDs are read, by their names. A UUID is written as its 16 bytes."""
 

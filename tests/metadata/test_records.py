@@ -166,6 +166,13 @@ def test_no_kind_needs_a_level_that_this_version_does_not_support() -> None:
     assert required_level(BrokerConfigsChanged(BrokerId(3), (), (("a", b"b"),))) == 4 <= LATEST_LEVEL
 
 
+@pytest.mark.parametrize("topic_id", ["sixteen letters.", b"short", 7])
+def test_what_is_no_uuid_is_refused(topic_id: object) -> None:
+    number, _ = msgpack.unpackb(records.encode(TopicDeleted(UUID(int=1))))
+    with pytest.raises(InvariantViolation):
+        records.decode(msgpack.packb((number, topic_id)))
+
+
 @given(_records, st.integers(0, 1 << 32))
 def test_mutated_records_are_decoded_or_refused(record: DataRecord, seed: int) -> None:
     for value in mutations(records.encode(record), 10, seed):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -245,7 +246,7 @@ def test_mutated_messages_authenticate_nobody_else() -> None:
         server = OAuthBearerServer(Fixed())
         with suppress(KafkaError):
             respond(server, mutation)
-        assert server.identity is None or b"bearer valid.token\x01" in mutation.lower()
+        assert server.identity is None or re.search(rb"bearer +valid\.token\x01", mutation.lower())
     for mutation in mutations(b"\x01", by_form(100, quick=50, long=1000), "acknowledgement"):
         server = OAuthBearerServer(Fixed())
         respond(server, client("another").first_message)
