@@ -9,10 +9,11 @@ from uuid import UUID
 
 from raylog.client.backoff import backoff_ms
 from raylog.client.cluster_view import Node
+from raylog.client.given_values import is_text
 from raylog.config.client_network import NetworkSettings
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import NO_BROKER_ID, TopicPartition
+from raylog.core.ids import NO_BROKER_ID, ZERO_TOPIC_ID, TopicPartition
 from raylog.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -90,7 +91,11 @@ class ClusterMetadata:
     # --- what is known
 
     def topic(self, name: str) -> TopicMetadata | None:
-        return self.topics.get(name)
+        """None while it is not known. A name that no request can carry is shown as the cluster shows invalid ones."""
+        found = self.topics.get(name)
+        if found is None and not is_text(name):
+            return TopicMetadata(name, ZERO_TOPIC_ID, ErrorCode.INVALID_TOPIC_EXCEPTION, [])
+        return found
 
     def leader(self, tp: TopicPartition) -> Node | None:
         """The broker that leads the partition; None if it is not known."""
@@ -114,12 +119,15 @@ class ClusterMetadata:
         (monotonic) unless they are wanted again."""
         for topic in topics:
             if topic not in self._wanted:
+                if not is_text(topic):
+                    continue
                 self._unasked = True
             self._wanted[topic] = until_ms
 
     def want_only(self, topics: Iterable[str]) -> None:
         """Keep metadata of these topics alone."""
-        self._wanted, before = dict.fromkeys(topics), self._wanted
+        before = self._wanted
+        self._wanted = dict.fromkeys(topic for topic in topics if topic in before or is_text(topic))
         if self._wanted.keys() - before.keys():
             self._unasked = True
         for gone in before.keys() - self._wanted.keys():

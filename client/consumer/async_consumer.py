@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from raylog.client.chunks.dereferencing import Dereferenced, Dereferencing
 from raylog.client.chunks.references import ValueStore
 from raylog.client.consumer.assignors import Assignor
-from raylog.client.consumer.calls import ConsumerCalls, Offsets, Partition, committed_offsets
+from raylog.client.consumer.calls import ConsumerCalls, Offsets, committed_offsets
 from raylog.client.consumer.consumer import CLOSE_SECONDS
 from raylog.client.consumer.fetched import ConsumerRecord, FetchedBatches
 from raylog.client.consumer.interceptors import ConsumerInterceptor
@@ -29,6 +29,7 @@ from raylog.client.consumer.subscription import EARLIEST_TIMESTAMP, LATEST_TIMES
 from raylog.client.errors import ClientClosedError
 from raylog.client.faces import AsyncioFace
 from raylog.client.given_config import given_config
+from raylog.client.given_values import Partition, checked_partition
 from raylog.client.group_offsets import OffsetAndMetadata
 from raylog.client.local_broker import SLEEP_SECONDS_MAX
 from raylog.client.network_loop import NetworkLoop
@@ -169,7 +170,7 @@ class AsyncConsumer(AsyncioFace, ConsumerCalls):
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """As `Consumer.committed`."""
         self._check_open()
-        wanted = [TopicPartition(*partition) for partition in partitions]
+        wanted = [checked_partition(partition) for partition in partitions]
         fetch = self._core.committed(wanted, now(), self._timeout_ms(timeout))
         await self._until(lambda: fetch.done)
         if fetch.error is not None:
@@ -192,14 +193,14 @@ class AsyncConsumer(AsyncioFace, ConsumerCalls):
         self, partitions: Iterable[Partition], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """As `Consumer.beginning_offsets`."""
-        found = await self._look_up({TopicPartition(*each): EARLIEST_TIMESTAMP for each in partitions}, timeout)
+        found = await self._look_up({checked_partition(each): EARLIEST_TIMESTAMP for each in partitions}, timeout)
         return {tp: each.offset for tp, each in found.items()}
 
     async def end_offsets(
         self, partitions: Iterable[Partition], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """As `Consumer.end_offsets`."""
-        found = await self._look_up({TopicPartition(*each): LATEST_TIMESTAMP for each in partitions}, timeout)
+        found = await self._look_up({checked_partition(each): LATEST_TIMESTAMP for each in partitions}, timeout)
         return {tp: each.offset for tp, each in found.items()}
 
     async def offsets_for_times(

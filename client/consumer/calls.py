@@ -21,6 +21,7 @@ from raylog.client.consumer.records import Deserializers
 from raylog.client.consumer.subscription import PartitionState
 from raylog.client.errors import ClientClosedError
 from raylog.client.given_config import GivenConfig
+from raylog.client.given_values import Partition, checked_number, checked_offsets, checked_partition, checked_timestamp
 from raylog.client.group_offsets import GroupMetadata, OffsetAndMetadata
 from raylog.client.network_client import Random
 from raylog.config.consumer import EARLIEST, LATEST, ConsumerSettings, consumer_settings
@@ -28,7 +29,6 @@ from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.transport.system_time import now
 
-Partition = TopicPartition | tuple[str, int]
 OnRebalance = Callable[[Any, list[TopicPartition]], Any]
 """Called with the consumer and the partitions."""
 Offsets = Mapping[Partition, int | OffsetAndMetadata]
@@ -129,7 +129,7 @@ class ConsumerCalls(ABC):
         """Read these partitions, in place of the former ones, without sharing them with others. Raises KafkaError."""
         with self._lock:
             self._check_open()
-            self._core.assign([TopicPartition(*partition) for partition in partitions])
+            self._core.assign([checked_partition(partition) for partition in partitions])
             self._poke()
 
     def assignment(self) -> set[TopicPartition]:
@@ -143,9 +143,8 @@ class ConsumerCalls(ABC):
             return set(self._core.subscription.topics)
 
     def seek(self, partition: Partition, offset: int) -> None:
-        """Go on at this offset. Raises KafkaError if the partition is not assigned."""
-        if offset < 0:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"cannot seek to offset {offset}")
+        """Go on at this offset. Raises KafkaError, if the partition is not assigned for example."""
+        offset = checked_number("offset", offset)
         with self._lock:
             self._core.seek(self._state(partition), offset)
             self._poke()
@@ -160,9 +159,7 @@ class ConsumerCalls(ABC):
 
     def seek_to_timestamp(self, timestamp_ms: int, *partitions: Partition) -> None:
         """Go on at the first record that is not older than this, or behind the last one. Raises KafkaError."""
-        if timestamp_ms < 0:
-            raise KafkaError(ErrorCode.INVALID_TIMESTAMP, f"cannot seek to timestamp {timestamp_ms}")
-        self._seek_by(partitions, timestamp_ms)
+        self._seek_by(partitions, checked_timestamp(timestamp_ms))
 
     def pause(self, *partitions: Partition) -> None:
         """Return no records of these partitions until `resume`. Raises KafkaError."""
@@ -301,11 +298,7 @@ class ConsumerCalls(ABC):
     @staticmethod
     def _checked_timestamps(timestamps_ms: Mapping[Partition, int]) -> dict[TopicPartition, int]:
         """Raises KafkaError."""
-        for partition, timestamp_ms in timestamps_ms.items():
-            if timestamp_ms < 0:
-                text = f"{TopicPartition(*partition)}: {timestamp_ms} is not a timestamp"
-                raise KafkaError(ErrorCode.INVALID_TIMESTAMP, text)
-        return {TopicPartition(*partition): timestamp_ms for partition, timestamp_ms in timestamps_ms.items()}
+        return {checked_partition(each): checked_timestamp(ms) for each, ms in timestamps_ms.items()}
 
     def _check_open(self) -> None:
         if self._core.closed:
@@ -314,15 +307,7 @@ class ConsumerCalls(ABC):
 
 def committed_offsets(offsets: Offsets | None) -> dict[TopicPartition, OffsetAndMetadata] | None:
     """What a call wants to commit. Raises KafkaError."""
-    if offsets is None:
-        return None
-    made: dict[TopicPartition, OffsetAndMetadata] = {}
-    for partition, offset in offsets.items():
-        found = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
-        if found.offset < 0:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"cannot commit offset {found.offset}")
-        made[TopicPartition(*partition)] = found
-    return made
+    return None if offsets is None else checked_offsets(offsets)
 
 
 def _topics(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from raylog.client.chunks.references import ValueStore
 from raylog.client.consumer.assignors import Assignor
-from raylog.client.consumer.calls import ConsumerCalls, Offsets, Partition, committed_offsets
+from raylog.client.consumer.calls import ConsumerCalls, Offsets, committed_offsets
 from raylog.client.consumer.fetched import ConsumerRecord
 from raylog.client.consumer.interceptors import ConsumerInterceptor
 from raylog.client.consumer.local_files import LocalFiles, read_files
@@ -28,6 +28,7 @@ from raylog.client.consumer.subscription import EARLIEST_TIMESTAMP, LATEST_TIMES
 from raylog.client.errors import ClientClosedError
 from raylog.client.faces import BlockingFace
 from raylog.client.given_config import given_config
+from raylog.client.given_values import Partition, checked_partition
 from raylog.client.group_offsets import OffsetAndMetadata
 from raylog.client.network_loop import NetworkLoop
 from raylog.config.consumer import CONSUMER_CONFIG
@@ -199,7 +200,7 @@ class Consumer(BlockingFace, ConsumerCalls):
         self, partitions: Iterable[Partition], *, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """The committed offsets of the group; None where there is none. Raises KafkaError."""
-        wanted = [TopicPartition(*partition) for partition in partitions]
+        wanted = [checked_partition(partition) for partition in partitions]
         with self._used(), self._changed:
             self._check_open()
             fetch = self._core.committed(wanted, now(), self._timeout_ms(timeout))
@@ -225,14 +226,14 @@ class Consumer(BlockingFace, ConsumerCalls):
         self, partitions: Iterable[Partition], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """Raises KafkaError."""
-        found = self._look_up({TopicPartition(*each): EARLIEST_TIMESTAMP for each in partitions}, timeout)
+        found = self._look_up({checked_partition(each): EARLIEST_TIMESTAMP for each in partitions}, timeout)
         return {tp: each.offset for tp, each in found.items()}
 
     def end_offsets(
         self, partitions: Iterable[Partition], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """One past the last offset that can be read now. Raises KafkaError."""
-        found = self._look_up({TopicPartition(*each): LATEST_TIMESTAMP for each in partitions}, timeout)
+        found = self._look_up({checked_partition(each): LATEST_TIMESTAMP for each in partitions}, timeout)
         return {tp: each.offset for tp, each in found.items()}
 
     def offsets_for_times(

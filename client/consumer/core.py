@@ -24,6 +24,7 @@ from raylog.client.consumer.rebalance_callbacks import CallbackKind, RebalanceCa
 from raylog.client.consumer.subscription import PartitionState, Subscription
 from raylog.client.coordinators import Coordinators
 from raylog.client.errors import LargeMessageDroppedError
+from raylog.client.given_values import check_topic_names
 from raylog.client.group_offsets import GroupMetadata, OffsetAndMetadata
 from raylog.client.network_client import NetworkClient, Random
 from raylog.client.unknown_topics import UnknownTopics
@@ -134,6 +135,7 @@ class ConsumerCore:
         """Topics by name and by `regex`, which the coordinator resolves; or by `pattern`. Raises KafkaError."""
         self.check_group()
         names = frozenset(topics)
+        check_topic_names(names)
         if not names and pattern is None and regex is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "subscribe() needs at least one topic; unsubscribe() ends it")
         self.subscription.subscribe(names, pattern, regex)
@@ -145,9 +147,8 @@ class ConsumerCore:
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Raises KafkaError."""
         wanted = list(partitions)
-        for topic, partition in wanted:
-            if not topic or partition < 0:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"cannot assign partition {partition} of topic {topic!r}")
+        if any(not tp.topic for tp in wanted):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "cannot assign a partition of topic ''")
         self.subscription.assign(wanted)
 
     def given_up(self) -> RebalanceCallback | None:

@@ -216,11 +216,12 @@ class RecordAccumulator:
         queue = self._queue(tp)
         batch = queue.waiting[-1] if queue.waiting else None
         fresh = batch is None or not self._takes(batch, size)
+        builder = self.new_builder() if batch is None or fresh else batch.builder
+        builder.append(record.key, record.value, record.timestamp_ms, record.headers)
         if batch is None or fresh:
             if batch is not None:
                 batch.closed = True
-            batch = self._new_batch(queue, self.new_builder(), now_ms)
-        batch.builder.append(record.key, record.value, record.timestamp_ms, record.headers)
+            batch = self._new_batch(queue, builder, now_ms)
         if record.on_delivery is not None:
             batch.callbacks.append((batch.builder.count - 1, record.timestamp_ms, record.on_delivery))
         batch.size_bytes += size

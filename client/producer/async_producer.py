@@ -20,6 +20,7 @@ from raylog.client.chunks.references import ValueStore, stored_record
 from raylog.client.chunks.splitting import MessageOutcome, OutgoingMessage
 from raylog.client.errors import ClientClosedError
 from raylog.client.given_config import given_config
+from raylog.client.given_values import checked_timestamp
 from raylog.client.group_offsets import GroupMetadata, Offsets
 from raylog.client.network_loop import NetworkLoop
 from raylog.client.producer.accumulator import ProducerBatch, all_delivered
@@ -193,7 +194,7 @@ class AsyncProducer:
 
         Waits only for the topic's metadata and for memory, at most max.block.ms. Raises KafkaError as `Producer.send`.
         """
-        stamp = time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
+        stamp = time_ns() // 1_000_000 if timestamp_ms is None else checked_timestamp(timestamp_ms)
         if (
             self._is_plain
             and partition is None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from raylog.client.cluster_metadata import TopicMetadata
 from raylog.client.cluster_view import parse_servers
 from raylog.client.errors import BufferExhaustedError, ClientClosedError
+from raylog.client.given_values import checked_number
 from raylog.client.network_client import NetworkClient, Random
 from raylog.client.producer.accumulator import ProducerBatch, RecordAccumulator
 from raylog.client.producer.arrow import TableAppender
@@ -102,6 +103,8 @@ class ProducerCore:
         count = len(known.partitions)
         if partition is None:
             partition = self._partition(record, record_bytes, count)
+        elif type(partition) is not int:
+            partition = checked_number("partition", partition)
         tp = TopicPartition(topic, partition)
         self._check_partition(tp, count)
         batch, fresh = self.accumulator.append(tp, record, now.monotonic_ms)

@@ -23,6 +23,7 @@ from raylog.client.chunks.splitting import MessageOutcome, OutgoingMessage
 from raylog.client.client_config import ClientConfig
 from raylog.client.errors import ClientClosedError
 from raylog.client.given_config import given_config
+from raylog.client.given_values import checked_timestamp
 from raylog.client.group_offsets import GroupMetadata, Offsets
 from raylog.client.io_thread import shared_io_thread
 from raylog.client.network_loop import NetworkLoop
@@ -198,7 +199,7 @@ class Producer:
         `on_delivery(error, metadata)` is called by the thread of the connections, in which nothing may take long.
         Raises KafkaError: of the topic, REQUEST_TIMED_OUT, MESSAGE_TOO_LARGE, SerializationError, ClientClosedError.
         """
-        stamp = time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
+        stamp = time_ns() // 1_000_000 if timestamp_ms is None else checked_timestamp(timestamp_ms)
         if (
             self._is_plain
             and partition is None

@@ -30,6 +30,7 @@ from typing import Any, Final
 from raylog.client.backoff import backoff_ms
 from raylog.client.coordinators import Coordinators, KeyType
 from raylog.client.errors import AbortableError, FencedError
+from raylog.client.given_values import checked_offsets
 from raylog.client.group_offsets import GroupMetadata, OffsetAndMetadata, Offsets
 from raylog.client.network_client import NetworkClient
 from raylog.core.clock import Now
@@ -185,7 +186,7 @@ class Transactions:
     def commit_offsets(self, offsets: Offsets, group: str | GroupMetadata) -> Operation:
         self._check("send_offsets_to_transaction", State.IN_TRANSACTION)
         operation = Operation("send_offsets_to_transaction")
-        given = {tp: OffsetAndMetadata(offset) if isinstance(offset, int) else offset for tp, offset in offsets.items()}
+        given = checked_offsets(offsets)
         if not given:
             operation.end()
         else:

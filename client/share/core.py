@@ -11,6 +11,7 @@ from uuid import UUID
 from raylog.client.cluster_view import parse_servers
 from raylog.client.consumer.coordinator_requests import CoordinatorRequest, CoordinatorRequests
 from raylog.client.coordinators import Coordinators
+from raylog.client.given_values import check_topic_names
 from raylog.client.network_client import NetworkClient, Random
 from raylog.client.share.acquired import Held, Leader, Place, ShareRecord
 from raylog.client.share.in_flight import Acknowledgement, InFlight
@@ -78,6 +79,7 @@ class ShareConsumerCore:
     def subscribe(self, topics: Iterable[str]) -> None:
         """Raises KafkaError."""
         names = frozenset(topics)
+        check_topic_names(names)
         if not names or "" in names:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "subscribe() needs topics by name; unsubscribe() ends it")
         self.member.topics = names

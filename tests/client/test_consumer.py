@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import confluent_kafka
@@ -34,6 +35,8 @@ from tests.support.raw_client import RawClient
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 STRATEGIES = ("range", "roundrobin", "cooperative-sticky")
+NO_TEXT = "\ud800"
+"""What UTF-8 cannot encode, and so no request can carry."""
 Make = Callable[..., Any]
 
 protocols = pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -617,7 +620,13 @@ def test_bad_use_is_named_at_the_call(target: Target, make: Make, face: Any) -> 
     )
     assert code_of(lambda: consumer.seek((topic, 0), 1))[1] == f"{topic}-0 is not assigned to this consumer"
     consumer.assign([(topic, 0)])
-    assert code_of(lambda: consumer.seek((topic, 0), -1))[1] == "cannot seek to offset -1"
+    for offset in (-1, 1 << 63, 1.5):
+        assert code_of(partial(consumer.seek, (topic, 0), offset))[1].startswith("the offset must be")
+    for name in (NO_TEXT, "x" * 40_000, 7):
+        for method, given in ((consumer.assign, [(name, 0)]), (consumer.partitions_for_topic, name)):
+            assert code_of(partial(method, given))[0] == "KafkaError INVALID_TOPIC_EXCEPTION"
+    assert code_of(lambda: consumer.assign([(topic, 1 << 31)]))[0] == "KafkaError INVALID_REQUEST"
+    assert code_of(lambda: consumer.offsets_for_times({(topic, 0): 1 << 63}))[0] == "KafkaError INVALID_TIMESTAMP"
     assert code_of(lambda: consumer.seek_to_timestamp(-1))[0] == "KafkaError INVALID_TIMESTAMP"
     assert code_of(consumer.commit)[0] == "KafkaError INVALID_GROUP_ID"
     assert code_of(lambda: consumer.partitions_for_topic("no-such-topic"))[0] == "KafkaError UNKNOWN_TOPIC_OR_PARTITION"
@@ -641,7 +650,13 @@ def test_a_member_neither_assigns_nor_commits_nothing(target: Target, make: Make
     assert "is not a regular expression" in code_of(lambda: consumer.subscribe("^("))[1]
     consumer.subscribe(topic)
     assert "unsubscribe() first" in code_of(lambda: consumer.assign([(topic, 0)]))[1]
-    assert code_of(lambda: consumer.commit({(topic, 0): -5}))[1] == "cannot commit offset -5"
+    assert code_of(lambda: consumer.subscribe(NO_TEXT))[0] == "KafkaError INVALID_TOPIC_EXCEPTION"
+    for offset in (-5, 1 << 63):
+        refused = code_of(partial(consumer.commit, {(topic, 0): offset}))[1]
+        assert refused.startswith(f"the offset of {topic}-0 must be")
+    for metadata in (NO_TEXT, "x" * 40_000):
+        refused = code_of(partial(consumer.commit, {(topic, 0): OffsetAndMetadata(5, metadata)}))[0]
+        assert refused == "KafkaError OFFSET_METADATA_TOO_LARGE"
     until(lambda: bool(consumer.assignment()), consumer)
     consumer.unsubscribe()
     assert consumer.assignment() == set()

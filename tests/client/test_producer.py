@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from random import randbytes
@@ -131,7 +132,12 @@ def test_bad_use_is_named_at_the_call(target: Target, make: Callable[..., Face])
     name, message = code_of(lambda: face.send("no-such-topic", b""))
     assert name == "KafkaError UNKNOWN_TOPIC_OR_PARTITION"
     assert "within 1500 ms" in message
-    assert code_of(lambda: face.send("bad/name", b""))[0] == "KafkaError INVALID_TOPIC_EXCEPTION"
+    invalid: tuple[Any, ...] = ("bad/name", "\ud800", "x" * 40_000, 7)
+    for topic_name in invalid:
+        assert code_of(partial(face.send, topic_name, b""))[0] == "KafkaError INVALID_TOPIC_EXCEPTION"
+    for stamp in (-1, 1 << 63, 1.5):
+        assert code_of(partial(face.send, topic, b"", timestamp_ms=stamp))[0] == "KafkaError INVALID_TIMESTAMP"
+    assert code_of(lambda: face.send(topic, b"", partition=0.0))[0] == "KafkaError INVALID_REQUEST"
     face.send_all(topic, [b"still works"])
     face.close()
     for call in (lambda: face.send(topic, b""), lambda: face.call("send_arrow", topic, pa.table({"value": [b""]}))):

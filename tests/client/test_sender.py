@@ -85,6 +85,18 @@ def test_records_linger_and_expire() -> None:
     assert core.sender.next_deadline_ms() is None
 
 
+def test_a_record_that_cannot_be_encoded_leaves_no_batch() -> None:
+    core = made()
+    core.network.metadata.answered(shown([1]), NOW)
+    with pytest.raises(UnicodeEncodeError):
+        core.try_append(ProducerRecord("t", None, b"v", [("\ud800", b"")], 0, 0), NOW)
+    assert list(core.sender.unfinished) == []
+    appended = core.try_append(ProducerRecord("t", None, b"v", (), 0, 0), NOW)
+    assert appended is not None
+    batch, fresh = appended
+    assert (batch.builder.count, fresh) == (1, True)
+
+
 def test_metadata_of_an_idle_topic_are_dropped() -> None:
     """A deleted topic is not created again by a producer that has long sent to it."""
     core = made(metadata_max_idle_ms="5000", delivery_timeout_ms="400000")

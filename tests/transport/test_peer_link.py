@@ -193,6 +193,21 @@ class TestExchange:
         assert codes == [ErrorCode.UNSUPPORTED_VERSION]
         assert bench.ends == {"a": ["answered node-0"]}
 
+    def test_a_request_that_cannot_be_encoded_fails_alone(self, bench: Bench) -> None:
+        bench.pass_time(0)
+        codes: list[ErrorCode] = []
+        bench.link.request(
+            wanted("\ud800"),
+            lambda _, now: codes.append(ErrorCode.NONE),
+            lambda error, now: codes.append(error.code),
+            now=bench.now(),
+            timeout_ms=100,
+        )
+        bench.ask("a")
+        bench.settle()
+        assert codes == [ErrorCode.INVALID_REQUEST]
+        assert bench.ends == {"a": ["answered node-0"]}
+
 
 class TestDeadlines:
     def test_a_request_that_cannot_be_sent_in_time_fails_and_is_never_sent(self, bench: Bench) -> None:
