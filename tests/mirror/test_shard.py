@@ -567,3 +567,17 @@ def test_a_source_without_topic_ids_that_goes_on_at_its_first_record_is_told_too
     it.take_seeks(at(0))
     it.positioned(TPS[0], 0)
     assert it.take_found() == [Copied(TPS[0], BEFORE_FIRST, 40, 1)]
+
+
+def test_a_new_topic_at_whose_beginning_the_consumer_is_already_is_told_once() -> None:
+    """Its leader may say that the log was truncated before it is known that this is another topic's."""
+    it = shard()
+    it.progress_read({TPS[0]: Progress(5, UUID(int=1), (4, 40))})
+    it.assign(ONE, {})
+    it.take_found()
+    it.take_seeks(at(0))
+    it.positioned(TPS[0], 0)
+    assert end(it, {})
+    it.committed(at(0))
+    assert it.fetched(TPS[0], 0, UUID(int=2))
+    assert it.take_found() == [Copied(TPS[0], BEFORE_FIRST, 40, 1)]
