@@ -164,9 +164,6 @@ class AclBinding:
         resource = f"{self.resource_type.name}:{self.pattern_type.name}:{self.resource_name}"
         return f"{self.permission.name} {self.principal} from {self.host} to {self.operation.name} {resource}"
 
-    def matches_host(self, host: str) -> bool:
-        return self.host == WILDCARD or self.host == host
-
     def applies_to(self, operation: Operation) -> bool:
         """Whether the entry allows or denies the operation."""
         own = self.operation

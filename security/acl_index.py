@@ -1,10 +1,11 @@
-"""An index of all access control lists, which finds the entries for a principal that match a resource."""
+"""An index of all access control lists, which finds the entries for a principal at a host that match a resource."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from ipaddress import IPv6Address, ip_address
 from uuid import UUID
 
 from raylog.security.acl import ANY_PRINCIPAL, WILDCARD, AclBinding, PatternType, Resource, ResourceType
@@ -39,7 +40,7 @@ class AccessControlLists:
 
 
 class AclIndex:
-    """Every lookup takes time for the entries that it finds, and none for the entries of other principals."""
+    """Every lookup takes time for the principal's entries on the resource, and none for those of other principals."""
 
     def __init__(self, bindings: Iterable[AclBinding] = ()) -> None:
         self.generation = object()
@@ -56,12 +57,12 @@ class AclIndex:
         self.generation = object()
         self._by_type[binding.resource_type].remove(binding)
 
-    def matching(self, resource: Resource, principal: str) -> Iterator[AclBinding]:
-        """Every entry for the principal whose pattern matches the resource."""
+    def matching(self, resource: Resource, *, principal: str, host: str) -> Iterator[AclBinding]:
+        """Every entry for the principal and the host whose pattern matches the resource."""
         found = self._by_type.get(resource.type)
         if found is not None:
             for entries in found.patterns_of(resource.name):
-                yield from entries.of(principal)
+                yield from entries.of(principal=principal, host=host)
 
     def has_any(self, resource: Resource) -> bool:
         """Whether the pattern of any entry matches the resource, whatever its principal."""
@@ -73,11 +74,11 @@ class AclIndex:
         found = self._by_type.get(resource_type)
         return found is not None and WILDCARD in found.literal
 
-    def of_type(self, resource_type: ResourceType, principal: str) -> Iterator[AclBinding]:
-        """Every entry for the principal and for resources of the type."""
+    def of_type(self, resource_type: ResourceType, *, principal: str, host: str) -> Iterator[AclBinding]:
+        """Every entry for the principal and the host, and for resources of the type."""
         found = self._by_type.get(resource_type)
         if found is not None:
-            yield from found.all.of(principal)
+            yield from found.all.of(principal=principal, host=host)
 
 
 class _Entries:
@@ -86,25 +87,37 @@ class _Entries:
     __slots__ = ("_by_principal",)
 
     def __init__(self) -> None:
-        self._by_principal: dict[str, dict[AclBinding, None]] = {}
+        self._by_principal: dict[str, dict[AclBinding, str]] = {}
+        """Each entry with its host in canonical spelling."""
 
     def __bool__(self) -> bool:
         return bool(self._by_principal)
 
-    def of(self, principal: str) -> Iterator[AclBinding]:
-        """Those for the principal, and those for all principals."""
-        yield from self._by_principal.get(principal, ())
-        if principal != ANY_PRINCIPAL:
-            yield from self._by_principal.get(ANY_PRINCIPAL, ())
+    def of(self, *, principal: str, host: str) -> Iterator[AclBinding]:
+        """Those for the principal, and those for all principals, at the host."""
+        hosts = (host, WILDCARD)
+        for name in dict.fromkeys((principal, ANY_PRINCIPAL)):
+            for binding, own in self._by_principal.get(name, {}).items():
+                if own in hosts:
+                    yield binding
 
     def add(self, binding: AclBinding) -> None:
-        self._by_principal.setdefault(binding.principal, {})[binding] = None
+        self._by_principal.setdefault(binding.principal, {})[binding] = _canonical(binding.host)
 
     def remove(self, binding: AclBinding) -> None:
         own = self._by_principal[binding.principal]
         del own[binding]
         if not own:
             del self._by_principal[binding.principal]
+
+
+def _canonical(host: str) -> str:
+    """The spelling that the host of a client has. Java, and so Kafka, writes all groups of an IPv6 address."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host
+    return str((isinstance(address, IPv6Address) and address.ipv4_mapped) or address)
 
 
 class _OfOneType:

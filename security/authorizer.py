@@ -115,8 +115,8 @@ class Authorizer:
 
     def _one(self, index: AclIndex, principal: str, host: str, operation: Operation, resource: Resource) -> Verdict:
         allowing: AclBinding | None = None
-        for entry in index.matching(resource, principal):
-            if entry.matches_host(host) and entry.applies_to(operation):
+        for entry in index.matching(resource, principal=principal, host=host):
+            if entry.applies_to(operation):
                 if entry.permission is Permission.DENY:
                     return Verdict(allowed=False, reason=Reason.ENTRY, entry=entry)
                 allowing = entry
@@ -131,8 +131,8 @@ class Authorizer:
             return self._no_acl  # some resource name is matched by no entry
         own = [
             entry
-            for entry in index.of_type(resource_type, principal)
-            if entry.matches_host(host) and entry.applies_to(operation)
+            for entry in index.of_type(resource_type, principal=principal, host=host)
+            if entry.applies_to(operation)
         ]
         denials = [entry for entry in own if entry.permission is Permission.DENY]
         for entry in own:

@@ -160,11 +160,11 @@ def test_the_index_follows_the_changes_in_place() -> None:
     index = image.acls.index
     generation = index.generation
     assert image.acls.index.generation is generation
-    assert list(index.matching(Resource.topic("a"), ONE.principal)) == [ONE]
+    assert list(index.matching(Resource.topic("a"), principal=ONE.principal, host="10.0.0.1")) == [ONE]
     carry_out(image, acls.remove(image, [AclFilter()]))
     assert image.acls.index is index, "to build another one would take long"
     assert index.generation is not generation
-    assert list(index.matching(Resource.topic("a"), ONE.principal)) == []
+    assert list(index.matching(Resource.topic("a"), principal=ONE.principal, host="10.0.0.1")) == []
 
 
 @given(st.lists(st.lists(bindings, max_size=4)), st.data())

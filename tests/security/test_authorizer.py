@@ -92,6 +92,26 @@ class TestRules:
         assert lists.allow(ALICE, READ, host=HOSTS[1])
         assert lists.allow(ALICE, WRITE)
 
+    @pytest.mark.parametrize(
+        ("host", "peer"),
+        [
+            ("2001:db8:0:0:0:0:0:7", "2001:db8::7"),
+            ("2001:DB8::7", "2001:db8::7"),
+            ("2001:db8::7", "2001:db8::7"),
+            ("0:0:0:0:0:ffff:10.0.0.1", "10.0.0.1"),
+            ("ray", "ray"),
+        ],
+    )
+    def test_a_host_matches_in_every_spelling_of_its_address(self, host: str, peer: str) -> None:
+        """Java, and so Kafka, writes all groups of an IPv6 address."""
+        denial = binding(host=host, permission=Permission.DENY)
+        lists = Lists(binding(), denial)
+        assert lists.authorizer.decide(ALICE, peer, READ, TOPIC).entry == denial
+        assert lists.allow(ALICE, READ, host="2001:db8::8")
+        allowing = Lists(binding(host=host))
+        assert allowing.authorizer.decide(ALICE, peer, READ, ResourceType.TOPIC).allowed
+        assert not allowing.authorizer.decide(ALICE, "2001:db8::8", READ, ResourceType.TOPIC).allowed
+
     @pytest.mark.parametrize("operation", [READ, WRITE, Operation.DELETE, Operation.ALTER])
     def test_some_allowed_operations_imply_describe_but_denied_ones_do_not(self, operation: Operation) -> None:
         assert Lists(binding(operation=operation)).allow(ALICE, DESCRIBE)
