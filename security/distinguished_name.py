@@ -27,7 +27,9 @@ _KEYWORDS: Final[dict[ObjectIdentifier, str]] = {
     NameOID.USER_ID: "UID",
 }
 """The attributes that RFC 2253 names; others are written by their object identifier."""
-_SPECIAL: Final = ',+"\\<>;'
+_ESCAPES: Final = {"\0": "\\00"} | {each: f"\\{each}" for each in ',=+<>#;"\\'}
+_SPACES: Final = " \r"
+"""Escaped by Java at the start and at the end."""
 _RULE: Final = re.compile(r"\s*(?:(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?))\s*(?:,|$)")
 _GROUP: Final = re.compile(r"\\(.)|\$(\d)")
 
@@ -47,12 +49,10 @@ def _attribute(attribute: x509.NameAttribute[str | bytes]) -> str:
 
 
 def _escaped(value: str) -> str:
-    text = "".join(f"\\{each}" if each in _SPECIAL else each for each in value)
-    if text.startswith(("#", " ")):
-        text = f"\\{text}"
-    if value.endswith(" ") and len(value) > 1:
-        text = f"{text[:-1]}\\ "
-    return text
+    start, end = len(value) - len(value.lstrip(_SPACES)), len(value.rstrip(_SPACES))
+    return "".join(
+        _ESCAPES.get(each, each) if start <= position < end else f"\\{each}" for position, each in enumerate(value)
+    )
 
 
 def _der(attribute: x509.NameAttribute[str | bytes]) -> bytes:
