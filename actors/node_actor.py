@@ -24,7 +24,7 @@ from raylog.config.delegation_tokens import DELEGATION_TOKEN_SECRET_KEY
 from raylog.config.log import LOG_DIR, LOG_DIRS
 from raylog.config.membership import BROKER_RACK
 from raylog.config.table import broker_configs
-from raylog.config.tls import tls_settings
+from raylog.config.tls import listener_tls_settings
 from raylog.core.config import Configs
 from raylog.core.errors import ConfigError, KafkaError
 from raylog.core.ids import BrokerId
@@ -144,7 +144,7 @@ class NodeActor:
         files = open_data_dir(spec.data_dir, name=spec.cluster)
         configs = spec.configs(files)
         for listener in spec.listeners(configs):
-            settings = tls_settings(configs.for_listener(listener.name))
+            settings = listener_tls_settings(configs, listener.name, by_sasl=listener.security.by_sasl)
             own_certificate = str(certificate_path(files.path, spec.name))  # which it gets when it starts
             if listener.security.by_tls and settings.keys.location != own_certificate:
                 server_context(settings)

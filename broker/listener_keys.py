@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from raylog.config.tls import TlsSettings, tls_settings
+from raylog.config.tls import TlsSettings, listener_tls_settings
 from raylog.core.config import Configs
 from raylog.core.errors import ConfigError
 from raylog.security.tls import check_links, server_context, store_files
@@ -18,7 +18,8 @@ def check_listener_keys(configs: Configs, names: Collection[str]) -> None:
     for listener in plan_listeners(configs):
         if listener.name in names:
             if listener.security.by_tls:
-                _check_tls(tls_settings(configs.for_listener(listener.name)), internal=listener.internal)
+                settings = listener_tls_settings(configs, listener.name, by_sasl=listener.security.by_sasl)
+                _check_tls(settings, internal=listener.internal)
             check_listener(listener, configs, reads_keytabs=True)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from raylog.core.config import ConfigKey, Configs, ConfigType, one_of
@@ -105,7 +105,8 @@ SSL_CLIENT_AUTH: ConfigKey[str] = ConfigKey(
     ConfigType.STRING,
     "none",
     "Whether clients must have a certificate: required, requested (a client may have none, and is then"
-    " User:ANONYMOUS), or none. On a listener with security protocol SASL_SSL it does not name the client.",
+    " User:ANONYMOUS), or none. On a listener with security protocol SASL_SSL it applies only with the listener's"
+    " prefix, and does not name the client.",
     one_of("required", "requested", "none"),
     per_listener=True,
 )
@@ -160,6 +161,14 @@ class TlsSettings:
     """IANA names; empty for the default."""
     mapping_rules: str
     """From distinguished names to principals."""
+
+
+def listener_tls_settings(configs: Configs, listener: str, *, by_sasl: bool) -> TlsSettings:
+    """Of one listener. With SASL its clients need no certificate, unless its own ssl.client.auth says so (KIP-684)."""
+    settings = tls_settings(configs.for_listener(listener))
+    if by_sasl and listener.lower() not in configs.overrides(SSL_CLIENT_AUTH):
+        return replace(settings, client_auth="none")
+    return settings
 
 
 def tls_settings(own: Configs) -> TlsSettings:

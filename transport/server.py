@@ -18,7 +18,7 @@ from typing import Final
 from raylog.config.compaction import CLEANER_THREADS_MAX
 from raylog.config.metrics import metrics_settings
 from raylog.config.network import SocketOptions
-from raylog.config.tls import TlsSettings, tls_settings
+from raylog.config.tls import SSL_CLIENT_AUTH, TlsSettings, listener_tls_settings
 from raylog.core.config import Configs
 from raylog.core.errors import ConfigError, InvariantViolation, KafkaError
 from raylog.core.metrics import exposition
@@ -104,7 +104,12 @@ class NodeServer:
         for listener in listeners:
             if listener.security.by_tls:
                 assert configs is not None
-                settings = partial(_tls_settings, configs, listener.name)
+                settings = partial(_tls_settings, configs, listener)
+                if settings().client_auth != configs().for_listener(listener.name)[SSL_CLIENT_AUTH]:
+                    reason = "ssl.client.auth applies to listeners with SASL only with the listener's prefix"
+                    log.warning(
+                        "client authentication not applied", extra={"listener": listener.name, "reason": reason}
+                    )
                 self._tls[listener.name] = ListenerTls(listener.name, settings)
                 if listener.internal:
                     make = partial(client_context, check_host_name=True)
@@ -453,5 +458,5 @@ class NodeServer:
             self._opened.set_exception(refusal if isinstance(refusal, KafkaError) else violation)
 
 
-def _tls_settings(configs: Callable[[], Configs], listener: str) -> TlsSettings:
-    return tls_settings(configs().for_listener(listener))
+def _tls_settings(configs: Callable[[], Configs], listener: Listener) -> TlsSettings:
+    return listener_tls_settings(configs(), listener.name, by_sasl=listener.security.by_sasl)

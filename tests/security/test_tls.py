@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from raylog.config.table import broker_configs
-from raylog.config.tls import tls_settings
+from raylog.config.tls import listener_tls_settings, tls_settings
 from raylog.core.errors import ConfigError
 from raylog.core.password import Password
 from raylog.security.tls import client_context, server_context
@@ -223,8 +223,21 @@ class TestHandshakes:
                 "listener.name.a.ssl.truststore.location": str(made.trusted),
             }
         )
-        assert server_context(tls_settings(configs.for_listener("A"))).verify_mode is ssl.CERT_REQUIRED
-        assert server_context(tls_settings(configs.for_listener("B"))).verify_mode is ssl.CERT_NONE
+        for name, expected in (("A", ssl.CERT_REQUIRED), ("B", ssl.CERT_NONE)):
+            assert server_context(listener_tls_settings(configs, name, by_sasl=False)).verify_mode is expected
+
+    def test_a_listener_with_sasl_asks_for_certificates_by_its_own_key_only(self) -> None:
+        """As in Kafka (KIP-684)."""
+        configs = broker_configs(
+            {
+                "listeners": "A://127.0.0.1:0,B://127.0.0.1:0",
+                "listener.security.protocol.map": "A:SASL_SSL,B:SASL_SSL",
+                "ssl.client.auth": "required",
+                "listener.name.b.ssl.client.auth": "requested",
+            }
+        )
+        assert listener_tls_settings(configs, "A", by_sasl=True).client_auth == "none"
+        assert listener_tls_settings(configs, "B", by_sasl=True).client_auth == "requested"
 
 
 def test_settings_show_no_secret(made: Certificates) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -28,6 +29,7 @@ from raylog.transport.node import Node, NodeIdentity
 from raylog.transport.server import NodeServer, no_peers
 from raylog.transport.system_time import now
 from raylog.transport.turn_times import TurnTimes
+from tests.support.certificates import Certificates
 
 WAIT_SECONDS = 10.0
 
@@ -80,6 +82,34 @@ def test_an_ipv4_client_of_a_listener_on_all_interfaces_has_its_ipv4_address() -
             await server.stop()
 
     assert asyncio.run(run()) == ["127.0.0.1"]
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
+def test_client_authentication_that_does_not_apply_to_a_listener_is_reported(
+    protocol: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    certificates = Certificates.new(tmp_path)
+    configs = broker_configs(
+        {
+            "listeners": f"{protocol}://127.0.0.1:0",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(certificates.issue("broker", "127.0.0.1")),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(certificates.trusted),
+            "ssl.client.auth": "required",
+        }
+    )
+    limits = ConnectionLimits(1 << 20, connections_max=9, connections_per_host_max=9, idle_ms=-1)
+    NodeServer(
+        Node(NodeIdentity(BrokerId(0), "c", uuid4(), b"s"), limits, new_nonce=bytes, now=now()),
+        plan_listeners(configs),
+        options=SocketOptions(),
+        resolve=no_peers,
+        on_failure=lambda failure: None,
+        configs=lambda: configs,
+    )
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages == (["client authentication not applied"] if protocol == "SASL_SSL" else [])
 
 
 class Failing(Node):
