@@ -14,6 +14,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from ipaddress import ip_address
 from itertools import product
 from typing import Final
 
@@ -23,6 +24,7 @@ from raylog.cli.values import printable
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.security.acl import (
     CLUSTER,
+    OPERATIONS,
     WILDCARD,
     AclBinding,
     AclFilter,
@@ -32,6 +34,7 @@ from raylog.security.acl import (
     Resource,
     ResourceType,
 )
+from raylog.transport.endpoints import HANDLE_PEER
 
 PATTERN_TYPES: Final = {"literal": PatternType.LITERAL, "prefixed": PatternType.PREFIXED}
 FILTER_TYPES: Final = {**PATTERN_TYPES, "any": PatternType.ANY, "match": PatternType.MATCH}
@@ -140,6 +143,8 @@ def _add(options: argparse.Namespace) -> None:
     bindings = list(_bindings(options, PATTERN_TYPES[options.resource_pattern_type]))
     if not bindings:
         raise _wrong("--allow-principal or --deny-principal is required")
+    for binding in bindings:
+        _check_effective(binding)
     with open_client(options) as client:
         client.create_acls(dict.fromkeys(bindings))
     _print(options, bindings, otherwise="")
@@ -221,6 +226,22 @@ def _bindings(options: argparse.Namespace, pattern_type: PatternType) -> Iterato
             for principal, host, each in product(principals, hosts or [WILDCARD], operations):
                 pattern = PatternType.LITERAL if of_cluster else pattern_type
                 yield AclBinding(*resource, pattern, principal, host, each, permission)
+
+
+def _check_effective(binding: AclBinding) -> None:
+    """Raises KafkaError(INVALID_REQUEST) for an entry that applies to no request."""
+    possible = (Operation.ALL, *OPERATIONS[binding.resource_type])
+    if binding.operation not in possible:
+        names = ", ".join(each.name for each in possible)
+        raise _wrong(f"{binding.resource_type.name} only supports the operations {names}, not {binding.operation.name}")
+    if binding.host not in (WILDCARD, HANDLE_PEER):
+        try:
+            ip_address(binding.host)
+        except ValueError:
+            raise _wrong(
+                f"{binding.host!r} is no host: must be an IP address, {WILDCARD} for all, or {HANDLE_PEER} for calls by"
+                " an actor handle"
+            ) from None
 
 
 def _print(options: argparse.Namespace, bindings: Sequence[AclBinding], *, otherwise: str) -> None:

@@ -11,8 +11,11 @@ from types import SimpleNamespace
 import pytest
 
 from raylog.cli import acls
+from raylog.client.admin.admin_client import AdminClient
 from raylog.config.authorization import STANDARD_AUTHORIZER
+from raylog.security.acl import Operation
 from tests.cli.conftest import Cli
+from tests.security.acls import binding
 from tests.support.cluster_thread import RunningCluster, cluster_thread
 
 
@@ -152,6 +155,11 @@ def test_the_cluster_resource(cli: Cli) -> None:
         ("add", "--consumer", "--topic", "t", "--allow-principal", "User:x"),
         ("add", "--producer", "--transactional-id", "t", "--allow-principal", "User:x"),
         ("add", "--idempotent", "--topic", "t", "--allow-principal", "User:x"),
+        ("add", "--topic", "t", "--allow-principal", "User:x", "--operation", "CreateTokens"),
+        ("add", "--topic", "t", "--group", "g", "--allow-principal", "User:x", "--operation", "Write"),
+        ("add", "--topic", "t", "--allow-principal", "User:x", "--allow-host", ""),
+        ("add", "--topic", "t", "--deny-principal", "User:x", "--deny-host", "client.example.com"),
+        ("add", "--topic", "t", "--deny-principal", "User:x", "--deny-host", "10.0.0.0/8"),
         ("remove",),
         ("remove", "--topic", "t", "--operation", "Read"),
         ("remove", "--topic", "t", "--consumer", "--group", "g"),
@@ -163,6 +171,25 @@ def test_incomplete_or_contradictory_arguments_are_refused(cli: Cli, arguments: 
     assert (refused.code, refused.out) == (1, "")
     assert refused.err.startswith("raylog: INVALID_REQUEST: ")
     assert len(listed(cli)) == 1
+
+
+def test_every_operation_of_a_resource_and_every_kind_of_host_is_possible(cli: Cli) -> None:
+    rights = ("--allow-principal", "User:x", "--operation", "AlterConfigs", "--operation", "All")
+    hosts = ("*", "10.0.0.1", "2001:DB8:0:0:0:0:0:7", "ray")
+    added = cli("acls", "add", "--group", "g", *rights, *(word for host in hosts for word in ("--allow-host", host)))
+    assert (added.code, added.err) == (0, "")
+    assert listed(cli) == {
+        ("g", "LITERAL", "User:x", host, operation) for host in hosts for operation in ("ALTER_CONFIGS", "ALL")
+    }
+
+
+def test_entries_of_other_tools_that_have_no_effect_can_be_removed(cli: Cli, cluster: RunningCluster) -> None:
+    useless = binding(host="client.example.com", operation=Operation.CREATE_TOKENS)
+    with AdminClient(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        admin.create_acls(useless)
+    what = ("--topic", useless.resource_name, "--operation", "CreateTokens")
+    removed = cli("acls", "remove", *what, "--allow-principal", useless.principal, "--allow-host", useless.host)
+    assert (removed.code, len(listed(cli))) == (0, 0)
 
 
 def test_an_unknown_operation_is_a_usage_error(cli: Cli) -> None:
