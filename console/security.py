@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 from raylog.client.admin.users import UserScramCredentialDeletion, UserScramCredentialUpsertion
@@ -123,13 +124,19 @@ async def list_users(visitor: Visitor, fields: Fields) -> Any:
 
 
 async def set_user(visitor: Visitor, fields: Fields) -> Any:
-    """A new password for one mechanism. The password itself does not leave the console."""
+    """A new password for `mechanism`, or for all that the user has; a new user gets all that exist.
+
+    The password itself does not leave the console.
+    """
     name = fields.text("name", characters_max=1_024)
     iterations = fields.number("iterations", ITERATIONS_MIN, least=ITERATIONS_MIN, most=ITERATIONS_MAX)
     password = Password(fields.text("password", characters_max=1_024))
-    mechanism = fields.choice("mechanism", MECHANISMS, "SCRAM-SHA-512")
+    if fields.text("mechanism", ""):
+        mechanisms: Iterable[ScramMechanism] = (fields.choice("mechanism", MECHANISMS),)
+    else:
+        mechanisms = await _mechanisms_of(visitor, name) or ScramMechanism
     await visitor.admin.alter_user_scram_credentials(
-        [UserScramCredentialUpsertion(name, password, mechanism, iterations)]
+        [UserScramCredentialUpsertion(name, password, mechanism, iterations) for mechanism in mechanisms]
     )
     return {"name": name}
 
@@ -142,6 +149,17 @@ async def delete_user(visitor: Visitor, fields: Fields) -> Any:
         [UserScramCredentialDeletion(name, mechanism) for mechanism in found[name]]
     )
     return {"name": name}
+
+
+async def _mechanisms_of(visitor: Visitor, name: str) -> Collection[ScramMechanism]:
+    """Those for which the user has a password; none for a user that does not exist."""
+    try:
+        found = await visitor.admin.describe_user_scram_credentials(name)
+    except KafkaError as error:
+        if error.code is ErrorCode.RESOURCE_NOT_FOUND:
+            return ()
+        raise
+    return found[name]
 
 
 # --- quotas

@@ -67,7 +67,7 @@ export async function users(view) {
     ask(name ? `Set the password of ${name}` : "Add user", [
       ...(name ? [] : [{ name: "name", label: "User", required: true }]),
       { name: "password", label: "Password", type: "password", required: true, autocomplete: "new-password" },
-      { name: "mechanism", label: "Mechanism", options: ["SCRAM-SHA-512", "SCRAM-SHA-256"] },
+      { name: "mechanism", label: "Mechanism", options: [["", name ? "all that the user has" : "both"], "SCRAM-SHA-512", "SCRAM-SHA-256"] },
     ], "Set", async (given) => {
       await post("/api/users", { name, ...given });
       notice(`password of ${given.name ?? name} set`);

@@ -20,6 +20,12 @@ from tests.support.console_thread import Browser
 from tests.support.streams_group_member import StreamsMember
 
 
+def iterations(browser: Browser, user: str) -> dict[str, int]:
+    """Of each mechanism for which the user has a password."""
+    (found,) = browser.get(f"/api/users?filter={user}").json["items"]
+    return {each["name"]: each["iterations"] for each in found["mechanisms"]}
+
+
 @pytest.fixture(scope="module")
 def committed(served: Served) -> str:
     """A group that is 7 records behind in one partition."""
@@ -204,15 +210,27 @@ class TestSecurity:
 
     def test_users_get_passwords_and_lose_them(self, served: Served) -> None:
         browser = served.browser()
-        assert browser.post("/api/users", name="dora", password="pw", mechanism="SCRAM-SHA-256").status == 200
         assert browser.post("/api/users", name="dora", password="pw").status == 200
-        (found,) = browser.get("/api/users?filter=dora").json["items"]
-        assert {each["name"] for each in found["mechanisms"]} == {"SCRAM-SHA-256", "SCRAM-SHA-512"}
+        assert iterations(browser, "dora") == {"SCRAM-SHA-256": 4096, "SCRAM-SHA-512": 4096}
         assert browser.post("/api/users", name="dora", password="").status == 400
         assert browser.post("/api/users", name="dora", password="pw", iterations=1).status == 400
         assert browser.delete("/api/users", name="dora").status == 200
         assert browser.get("/api/users?filter=dora").json["items"] == []
         assert browser.delete("/api/users", name="dora").status == 404
+
+    def test_a_new_password_replaces_that_of_every_mechanism_that_the_user_has(self, served: Served) -> None:
+        browser = served.browser()
+        for name, mechanism, count, expected in (
+            ("erna", "SCRAM-SHA-512", 5000, {"SCRAM-SHA-512": 5000}),
+            ("erna", "", 6000, {"SCRAM-SHA-512": 6000}),
+            ("emil", "", 5000, {"SCRAM-SHA-256": 5000, "SCRAM-SHA-512": 5000}),
+            ("emil", "", 6000, {"SCRAM-SHA-256": 6000, "SCRAM-SHA-512": 6000}),
+            ("emil", "SCRAM-SHA-256", 7000, {"SCRAM-SHA-256": 7000, "SCRAM-SHA-512": 6000}),
+        ):
+            given = {"name": name, "password": "pw", "mechanism": mechanism, "iterations": count}
+            assert browser.post("/api/users", **given).status == 200
+            assert iterations(browser, name) == expected
+        assert browser.post("/api/users", name="emil", password="pw", mechanism="PLAIN").status == 400
 
     def test_quotas_are_set_and_removed(self, served: Served) -> None:
         browser = served.browser()
