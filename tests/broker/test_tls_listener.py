@@ -153,7 +153,9 @@ def test_a_large_request_in_small_records_wakes_the_broker_seldom(
             if start % 8000 == 0:
                 time.sleep(0.001)
         assert sock.recv(4)
-    assert len(calls) < 50, "112 without pieces of a size"
+    while sum(calls) > len(request) // 2:  # before that the kernel has a small buffer for the connection
+        calls.pop(0)
+    assert len(calls) < 20, "56 and more without pieces of a size"
 
 
 def test_a_large_request_through_a_small_receive_buffer(
