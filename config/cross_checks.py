@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
+from raylog.config.compaction import LOG_CLEANER_MAX_COMPACTION_LAG_MS, LOG_CLEANER_MIN_COMPACTION_LAG_MS
 from raylog.config.consumer_groups import (
     GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS,
     GROUP_CONSUMER_MAX_HEARTBEAT_INTERVAL_MS,
@@ -69,6 +71,8 @@ RULES: Final = (
     AtMost(BROKER_HEARTBEAT_INTERVAL_MS, BROKER_SESSION_TIMEOUT_MS, half=True),
     # else followers leave the in-sync replicas whenever there is nothing to fetch
     AtMost(REPLICA_FETCH_WAIT_MAX_MS, REPLICA_LAG_TIME_MAX_MS),
+    # else no topic can be created, as for topics' own values
+    AtMost(LOG_CLEANER_MIN_COMPACTION_LAG_MS, LOG_CLEANER_MAX_COMPACTION_LAG_MS),
     # else no member can join a group
     AtMost(GROUP_MIN_SESSION_TIMEOUT_MS, GROUP_MAX_SESSION_TIMEOUT_MS),
     AtMost(GROUP_CONSUMER_MIN_SESSION_TIMEOUT_MS, GROUP_CONSUMER_SESSION_TIMEOUT_MS),
@@ -95,14 +99,15 @@ RULES: Final = (
 
 def check_together(configs: Configs) -> None:
     """Check a broker's configuration as a whole. Raises ConfigError."""
-    check_rules(configs)
+    check_rules(configs, configs.schema.keys)
     _check_overrides(configs)
 
 
-def check_rules(configs: Configs) -> None:
-    """The same, except for the names of listeners. Raises ConfigError."""
+def check_rules(configs: Configs, changed: Collection[str]) -> None:
+    """Check the rules that concern a key in `changed`. Raises ConfigError."""
     for rule in RULES:
-        rule.check(configs)
+        if rule.lower.name in changed or rule.upper.name in changed:
+            rule.check(configs)
 
 
 def _check_overrides(configs: Configs) -> None:

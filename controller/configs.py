@@ -158,12 +158,11 @@ def alter_broker_configs(
             passwords.pop(key.name, None)
             if (text := texts.pop(key.name, None)) is not None:
                 passwords[key.name] = cipher.encrypt(Password(text), broker_id=broker_id, key=key.name)
-    after = with_dynamic_configs(static, cluster={}, broker=texts)
-    check_rules(after)
+    _check_together(image, static, broker_id, texts)
     changed = BrokerConfigsChanged(broker_id, tuple(sorted(texts.items())), tuple(sorted(passwords.items())))
     records: list[MetadataRecord] = [changed]
     if broker_id == ALL_BROKERS:
-        allows_unclean = _unclean_by(after)
+        allows_unclean = _unclean_by(with_dynamic_configs(static, cluster=texts, broker={}))
         for topic in image.topics.values():
             if allows_unclean(topic):
                 records += unclean_elections(image, topic)
@@ -185,6 +184,17 @@ def _check_dynamic(broker_id: BrokerId, keys: Sequence[ConfigKey[object]]) -> No
     if of_listeners and broker_id == ALL_BROKERS:
         message = f"Can only be changed for single brokers, not for all of them: {', '.join(of_listeners)}."
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+
+
+def _check_together(image: MetadataImage, static: Configs, broker_id: BrokerId, texts: Mapping[str, str]) -> None:
+    """Check the changed keys with those that are set elsewhere, for every broker concerned. Raises ConfigError."""
+    stored = image.broker_configs
+    changed = {name for name, _ in stored.get(broker_id, {}).items() ^ texts.items()}
+    after = {ALL_BROKERS: {}, **stored, broker_id: texts}
+    cluster = after.pop(ALL_BROKERS)
+    concerned = [{}, *after.values()] if broker_id == ALL_BROKERS else [texts]
+    for own in concerned:
+        check_rules(with_dynamic_configs(static, cluster=cluster, broker=own), changed)
 
 
 def _changed(

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
+from uuid import UUID
 
 import pytest
 
-from raylog.config import cross_checks
-from raylog.config.cross_checks import AtMost, check_together
-from raylog.config.log import LOG_ROLL_MS, LOG_SEGMENT_DELETE_DELAY_MS
+from raylog.config.cross_checks import check_together
 from raylog.config.table import broker_configs
 from raylog.controller.configs import ConfigChange, ConfigOperation, alter_broker_configs
 from raylog.core.errors import ConfigError
+from raylog.core.ids import BrokerId
 from raylog.metadata.effective_configs import ALL_BROKERS
 from raylog.metadata.image import MetadataImage
+from raylog.metadata.records import BrokerConfigsChanged, BrokerRegistered
 from raylog.security.password_cipher import PasswordCipher
 
 
@@ -68,6 +70,10 @@ from raylog.security.password_cipher import PasswordCipher
                 " which is 45000"
             ),
         ),
+        (
+            {"log.cleaner.min.compaction.lag.ms": 6, "log.cleaner.max.compaction.lag.ms": 5},
+            ("log.cleaner.min.compaction.lag.ms='6': must be at most log.cleaner.max.compaction.lag.ms, which is 5"),
+        ),
     ],
 )
 def test_the_key_that_is_set_is_named_with_the_other(given: dict[str, Any], message: str) -> None:
@@ -86,19 +92,53 @@ def test_the_defaults_are_permitted() -> None:
     check_together(broker_configs({}))
 
 
-def test_a_dynamic_change_is_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All keys of today's rules are read-only while brokers run."""
-    monkeypatch.setattr(cross_checks, "RULES", (AtMost(LOG_SEGMENT_DELETE_DELAY_MS, LOG_ROLL_MS),))
-    change = ConfigChange("log.roll.ms", ConfigOperation.SET, "7")
-    with pytest.raises(
-        ConfigError, match=r"^INVALID_CONFIG: log.segment.delete.delay.ms='60000': must be at most"
-    ) as e:
-        alter_broker_configs(
-            MetadataImage(),
-            ALL_BROKERS,
-            [change],
-            static=broker_configs({"log.segment.delete.delay.ms": 60_000}),
-            replace=False,
-            cipher=PasswordCipher(b"secret", bytes),
-        )
-    assert "which is 7" in e.value.message
+MIN_LAG, MAX_LAG = "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"
+ZERO = BrokerId(0)
+
+
+class TestDynamicChanges:
+    def image(self, stored: Mapping[BrokerId, Mapping[str, str]]) -> MetadataImage:
+        made = MetadataImage()
+        made.replay(BrokerRegistered(ZERO, UUID(int=1), 3, (("PLAINTEXT", "h", 9092),)))
+        for broker_id, texts in stored.items():
+            made.replay(BrokerConfigsChanged(broker_id, tuple(texts.items())))
+        return made
+
+    def alter(
+        self,
+        made: MetadataImage,
+        broker_id: BrokerId,
+        texts: Mapping[str, str],
+        static: Mapping[str, Any] | None = None,
+    ) -> None:
+        changes = [ConfigChange(name, ConfigOperation.SET, text) for name, text in texts.items()]
+        given, cipher = broker_configs(static or {}), PasswordCipher(b"secret", bytes)
+        alter_broker_configs(made, broker_id, changes, static=given, replace=False, cipher=cipher)
+
+    @pytest.mark.parametrize(
+        ("stored", "static", "broker_id"),
+        [
+            ({}, {MIN_LAG: 8}, ALL_BROKERS),
+            ({}, {MIN_LAG: 8}, ZERO),
+            ({ALL_BROKERS: {MIN_LAG: "8"}}, {}, ZERO),
+            ({ZERO: {MIN_LAG: "8"}}, {}, ALL_BROKERS),
+        ],
+    )
+    def test_they_are_checked_with_what_is_set_elsewhere(
+        self, stored: Mapping[BrokerId, Mapping[str, str]], static: Mapping[str, Any], broker_id: BrokerId
+    ) -> None:
+        made = self.image(stored)
+        with pytest.raises(ConfigError) as refused:
+            self.alter(made, broker_id, {MAX_LAG: "7"}, static)
+        assert refused.value.message == f"{MIN_LAG}='8': must be at most {MAX_LAG}, which is 7"
+        self.alter(made, broker_id, {MAX_LAG: "8"}, static)
+
+    def test_a_broker_may_override_what_would_contradict_its_value(self) -> None:
+        self.alter(self.image({ALL_BROKERS: {MIN_LAG: "8"}}), ZERO, {MIN_LAG: "6", MAX_LAG: "7"})
+
+    def test_stored_values_that_contradict_each_other_do_not_prevent_a_change_of_another_key(self) -> None:
+        made = self.image({ALL_BROKERS: {MIN_LAG: "8", MAX_LAG: "7"}})
+        for broker_id in (ZERO, ALL_BROKERS):
+            self.alter(made, broker_id, {"log.flush.interval.ms": "9"})
+        with pytest.raises(ConfigError):
+            self.alter(made, ALL_BROKERS, {MIN_LAG: "9"})
