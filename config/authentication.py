@@ -98,7 +98,7 @@ CONNECTION_FAILED_AUTHENTICATION_DELAY_MS: ConfigKey[int] = ConfigKey(
     ConfigType.INT,
     100,
     "How long the broker waits before it reports a failed authentication and closes the connection, in milliseconds."
-    " Must be less than connections.max.idle.ms.",
+    " Must be less than connections.max.idle.ms, unless that is negative.",
     between(0, INT_MAX),
 )
 LOCAL_PRINCIPAL_MAPPING: ConfigKey[tuple[str, ...]] = ConfigKey(

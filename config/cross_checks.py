@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
+from raylog.config.authentication import CONNECTION_FAILED_AUTHENTICATION_DELAY_MS
 from raylog.config.compaction import LOG_CLEANER_MAX_COMPACTION_LAG_MS, LOG_CLEANER_MIN_COMPACTION_LAG_MS
 from raylog.config.consumer_groups import (
     GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS,
@@ -17,7 +18,7 @@ from raylog.config.consumer_groups import (
 )
 from raylog.config.groups import GROUP_MAX_SESSION_TIMEOUT_MS, GROUP_MIN_SESSION_TIMEOUT_MS
 from raylog.config.membership import BROKER_HEARTBEAT_INTERVAL_MS, BROKER_SESSION_TIMEOUT_MS
-from raylog.config.network import listener_names
+from raylog.config.network import CONNECTIONS_MAX_IDLE_MS, listener_names
 from raylog.config.replication import REPLICA_FETCH_WAIT_MAX_MS, REPLICA_LAG_TIME_MAX_MS
 from raylog.config.share_groups import (
     GROUP_SHARE_HEARTBEAT_INTERVAL_MS,
@@ -45,25 +46,28 @@ from raylog.core.config import ConfigKey, Configs, ConfigSource, overriding_list
 
 @dataclass(frozen=True, slots=True)
 class AtMost:
-    """The value of one key is at most that of another, or half of it."""
+    """The value of one key is at most that of another, or half of it, or less than it."""
 
     lower: ConfigKey[int]
     upper: ConfigKey[int]
     half: bool = False
+    strict: bool = False
+    """Less, unless the other value is negative, which stands for no limit."""
 
     @property
-    def share(self) -> str:
-        return "half of " if self.half else ""
+    def relation(self) -> str:
+        """Of the first key to the second."""
+        return "less than " if self.strict else f"at most {'half of ' if self.half else ''}"
 
     def check(self, configs: Configs) -> None:
         """Raises ConfigError, which names the key that is set; the other may have its default."""
         (low, source), high = configs.lookup(self.lower), configs[self.upper]
-        if (2 * low if self.half else low) <= high:
+        if (low < high or high < 0) if self.strict else (2 * low if self.half else low) <= high:
             return
-        multiple = "twice " if self.half else ""
         if source is ConfigSource.DEFAULT_CONFIG:
-            raise self.upper.refused(str(high), f"must be at least {multiple}{self.lower.name}, which is {low}")
-        raise self.lower.refused(str(low), f"must be at most {self.share}{self.upper.name}, which is {high}")
+            relation = "greater than " if self.strict else f"at least {'twice ' if self.half else ''}"
+            raise self.upper.refused(str(high), f"must be {relation}{self.lower.name}, which is {low}")
+        raise self.lower.refused(str(low), f"must be {self.relation}{self.upper.name}, which is {high}")
 
 
 RULES: Final = (
@@ -71,6 +75,8 @@ RULES: Final = (
     AtMost(BROKER_HEARTBEAT_INTERVAL_MS, BROKER_SESSION_TIMEOUT_MS, half=True),
     # else followers leave the in-sync replicas whenever there is nothing to fetch
     AtMost(REPLICA_FETCH_WAIT_MAX_MS, REPLICA_LAG_TIME_MAX_MS),
+    # else clients do not get the response to a failed authentication
+    AtMost(CONNECTION_FAILED_AUTHENTICATION_DELAY_MS, CONNECTIONS_MAX_IDLE_MS, strict=True),
     # else no topic can be created, as for topics' own values
     AtMost(LOG_CLEANER_MIN_COMPACTION_LAG_MS, LOG_CLEANER_MAX_COMPACTION_LAG_MS),
     # else no member can join a group

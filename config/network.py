@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
-from typing import Final
 
 from raylog.config.authentication import CONNECTION_FAILED_AUTHENTICATION_DELAY_MS, SASL_SERVER_MAX_RECEIVE_SIZE
 from raylog.config.quotas import quota_settings
 from raylog.core.config import INT_MAX, ConfigKey, Configs, ConfigType, at_least, between
-
-IDLE_MS_MIN: Final = 101
-"""Kafka's bound with its default connection.failed.authentication.delay.ms, 100."""
 
 LISTENERS: ConfigKey[tuple[str, ...]] = ConfigKey(
     "listeners",
@@ -122,7 +118,6 @@ CONNECTIONS_MAX_IDLE_MS: ConfigKey[int] = ConfigKey(
     600_000,
     "The broker closes a connection that has been idle for longer than this, in milliseconds. A negative value disables"
     " the limit.",
-    lambda value: None if value < 0 or value >= IDLE_MS_MIN else f"must be negative, or at least {IDLE_MS_MIN}",
 )
 
 

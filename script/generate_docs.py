@@ -152,7 +152,7 @@ def _requests() -> str:
 def _configuration() -> str:
     """docs/configuration.md: the broker's keys by subject, then a topic's and a client's."""
     brokers = "\n".join(f"### {subject}\n\n{_table(keys)}" for subject, keys in BROKER_KEYS.items())
-    rules = "\n".join(f"- `{rule.lower.name}` must be at most {rule.share}`{rule.upper.name}`." for rule in RULES)
+    rules = "\n".join(f"- `{rule.lower.name}` must be {rule.relation}`{rule.upper.name}`." for rule in RULES)
     return CONFIGURATION.format(
         rules=rules,
         brokers=brokers,

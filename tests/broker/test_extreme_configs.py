@@ -35,6 +35,7 @@ def least_and_greatest(key: ConfigKey[Any]) -> tuple[int, int]:
 CONTRADICTORY = {
     ("broker.heartbeat.interval.ms", INT_MAX),
     ("broker.session.timeout.ms", 100),
+    ("connection.failed.authentication.delay.ms", INT_MAX),
     ("group.consumer.heartbeat.interval.ms", 1),
     ("group.consumer.heartbeat.interval.ms", INT_MAX),
     ("group.consumer.max.heartbeat.interval.ms", 1),

@@ -11,6 +11,7 @@ import pytest
 from raylog.config.cross_checks import check_together
 from raylog.config.table import broker_configs
 from raylog.controller.configs import ConfigChange, ConfigOperation, alter_broker_configs
+from raylog.core.config import INT_MAX
 from raylog.core.errors import ConfigError
 from raylog.core.ids import BrokerId
 from raylog.metadata.effective_configs import ALL_BROKERS
@@ -71,6 +72,17 @@ from raylog.security.password_cipher import PasswordCipher
             ),
         ),
         (
+            {"connections.max.idle.ms": 100},
+            (
+                "connections.max.idle.ms='100': must be greater than connection.failed.authentication.delay.ms,"
+                " which is 100"
+            ),
+        ),
+        (
+            {"connection.failed.authentication.delay.ms": 700, "connections.max.idle.ms": 700},
+            "connection.failed.authentication.delay.ms='700': must be less than connections.max.idle.ms, which is 700",
+        ),
+        (
             {"log.cleaner.min.compaction.lag.ms": 6, "log.cleaner.max.compaction.lag.ms": 5},
             ("log.cleaner.min.compaction.lag.ms='6': must be at most log.cleaner.max.compaction.lag.ms, which is 5"),
         ),
@@ -86,6 +98,11 @@ def test_equal_values_are_permitted() -> None:
     broker_configs({"broker.heartbeat.interval.ms": 500, "broker.session.timeout.ms": 1000})
     broker_configs({"replica.fetch.wait.max.ms": 500, "replica.lag.time.max.ms": 500})
     broker_configs({"group.min.session.timeout.ms": 50, "group.max.session.timeout.ms": 50})
+
+
+def test_connections_without_a_limit_of_idle_time_may_wait_for_any_time_after_a_failed_authentication() -> None:
+    broker_configs({"connection.failed.authentication.delay.ms": INT_MAX, "connections.max.idle.ms": -1})
+    broker_configs({"connection.failed.authentication.delay.ms": 0, "connections.max.idle.ms": 1})
 
 
 def test_the_defaults_are_permitted() -> None:

@@ -97,7 +97,6 @@ class TestBrokerConfigs:
             ({"max.connections": "0"}, "max.connections='0': must be at least 1"),
             ({"listener.name.internal.max.connections": "0"}, "internal.max.connections='0': must be at least 1"),
             ({"max.connections.per.ip": "0"}, "max.connections.per.ip='0': must be at least 1"),
-            ({"connections.max.idle.ms": "0"}, "connections.max.idle.ms='0': must be negative, or at least 101"),
             ({"num.partitions": 10_001}, "num.partitions='10001': must be between 1 and 10000"),
             ({"offsets.topic.num.partitions": 10**6}, "partitions='1000000': must be between 1 and 10000"),
             ({"transaction.state.log.num.partitions": 10**6}, "partitions='1000000': must be between 1 and 10000"),
