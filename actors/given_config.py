@@ -17,7 +17,7 @@ from raylog.config.network import (
     INTER_BROKER_LISTENER_NAME,
     LISTENER_SECURITY_PROTOCOL_MAP,
 )
-from raylog.config.table import hide_passwords
+from raylog.config.table import BROKER_CONFIG, hide_passwords
 from raylog.core.config import LISTENER_PREFIX
 from raylog.core.errors import ConfigError
 from raylog.core.password import Password
@@ -31,6 +31,8 @@ CONTROLLER_LISTENER = "CONTROLLER"
 """The name of the controllers' listener for clients, if a port says where it is."""
 PORT_MAX = 65535
 ID_KEYS = (NODE_ID.name, "broker.id")
+FOR_ALL = {*ID_KEYS, *(key.name for key in BROKER_CONFIG.keys.values() if key.cluster_wide)}
+"""Keys that cannot be set for a single broker."""
 _PORT = re.compile(r":[0-9]+\s*(?=,|$)")
 _FIXED_PORT = re.compile(r"[^,]*?//([^,]*:0*[1-9][0-9]*)\s*(?=,|$)")
 
@@ -74,19 +76,26 @@ class GivenConfig:
                 highest = f"{PORT_MAX - place}, since broker {broker_id} listens on port + {place}"
                 raise ConfigError(f"port={self.port}: must be between 0 and {highest if place else PORT_MAX}")
             texts["listeners"] = f"{protocol}://{address}:{self.port + place if self.port else 0}"
-        own = self.of_single.get(broker_id, {})
-        for key in ID_KEYS:
-            if key in own:
-                raise ConfigError(f"{key} cannot be set for a single broker; set it for all of them")
-        return {**texts, **own}
+        return {**texts, **self._own(broker_id)}
 
     def of_coordinator(self, node_id: int, address: str = LOOPBACK) -> dict[str, Any]:
-        """That of brokers, but for their ports and addresses: without a configuration of its own it has free ports."""
+        """That of brokers, but for their ports and addresses: without a configuration of its own it has free ports.
+
+        Raises ConfigError.
+        """
         protocol = "SASL_SSL" if self.secure else "PLAINTEXT"
         texts = {"listeners": f"{protocol}://{address}:0", **self._common()}
         texts["listeners"] = _PORT.sub(":0", str(texts["listeners"]))
         texts.pop("advertised.listeners", None)
-        return {**texts, **self.of_single.get(node_id, {})}
+        return {**texts, **self._own(node_id)}
+
+    def _own(self, node_id: int) -> Mapping[str, Any]:
+        """What is set for one node. Raises ConfigError for a key that cannot be."""
+        own = self.of_single.get(node_id, {})
+        for key in own:
+            if key in FOR_ALL:
+                raise ConfigError(f"{key} cannot be set for a single broker; set it for all of them")
+        return own
 
     def of_controller(self, number: int = 0, address: str = LOOPBACK) -> dict[str, Any]:
         """What is set for single brokers does not apply to controllers, nor do keys of listeners that others have.

@@ -17,6 +17,7 @@ CONTROLLER_QUORUM_ELECTION_TIMEOUT_MS: ConfigKey[int] = ConfigKey(
     1000,
     "A controller that does not win an election within this time, in milliseconds, ends its candidacy and tries again.",
     at_least(50),
+    cluster_wide=True,
 )
 CONTROLLER_QUORUM_FETCH_TIMEOUT_MS: ConfigKey[int] = ConfigKey(
     "controller.quorum.fetch.timeout.ms",
@@ -25,6 +26,7 @@ CONTROLLER_QUORUM_FETCH_TIMEOUT_MS: ConfigKey[int] = ConfigKey(
     "A controller that has not fetched from the active one for this long, in milliseconds, starts an election. The"
     " active controller resigns if a majority has not fetched from it for 1.5 times as long.",
     at_least(50),
+    cluster_wide=True,
 )
 CONTROLLER_QUORUM_ELECTION_BACKOFF_MAX_MS: ConfigKey[int] = ConfigKey(
     "controller.quorum.election.backoff.max.ms",
@@ -32,6 +34,7 @@ CONTROLLER_QUORUM_ELECTION_BACKOFF_MAX_MS: ConfigKey[int] = ConfigKey(
     1000,
     "Longest time, in milliseconds, that a controller waits after a lost election before it starts another.",
     at_least(1),
+    cluster_wide=True,
 )
 METADATA_LOG_MAX_RECORD_BYTES_BETWEEN_SNAPSHOTS: ConfigKey[int] = ConfigKey(
     "metadata.log.max.record.bytes.between.snapshots",
@@ -40,12 +43,14 @@ METADATA_LOG_MAX_RECORD_BYTES_BETWEEN_SNAPSHOTS: ConfigKey[int] = ConfigKey(
     "A controller writes a snapshot of the metadata when its log has grown by this many bytes since the last one."
     " The log is kept from the last snapshot but one.",
     at_least(1),
+    cluster_wide=True,
 )
 AUTO_LEADER_REBALANCE_ENABLE: ConfigKey[bool] = ConfigKey(
     "auto.leader.rebalance.enable",
     ConfigType.BOOLEAN,
     True,
     "Whether the controller makes the preferred replica of a partition, the first in its list, leader again.",
+    cluster_wide=True,
 )
 LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS: ConfigKey[int] = ConfigKey(
     "leader.imbalance.check.interval.seconds",
@@ -53,6 +58,7 @@ LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS: ConfigKey[int] = ConfigKey(
     300,
     "How often the controller checks leader imbalance, in seconds.",
     at_least(1),
+    cluster_wide=True,
 )
 LEADER_IMBALANCE_PER_BROKER_PERCENTAGE: ConfigKey[int] = ConfigKey(
     "leader.imbalance.per.broker.percentage",
@@ -61,6 +67,7 @@ LEADER_IMBALANCE_PER_BROKER_PERCENTAGE: ConfigKey[int] = ConfigKey(
     "Share, in percent, of a broker's preferred partitions that other brokers may lead. If more do, the controller"
     " elects the preferred leaders of all of them.",
     at_least(0),
+    cluster_wide=True,
 )
 
 

@@ -20,6 +20,7 @@ DELEGATION_TOKEN_MAX_LIFETIME_MS: ConfigKey[int] = ConfigKey(
     604_800_000,
     "Longest lifetime of a delegation token, in milliseconds. It cannot be renewed beyond this.",
     at_least(1),
+    cluster_wide=True,
 )
 DELEGATION_TOKEN_EXPIRY_TIME_MS: ConfigKey[int] = ConfigKey(
     "delegation.token.expiry.time.ms",
@@ -27,6 +28,7 @@ DELEGATION_TOKEN_EXPIRY_TIME_MS: ConfigKey[int] = ConfigKey(
     86_400_000,
     "How long a delegation token is valid before it must be renewed, in milliseconds.",
     at_least(1),
+    cluster_wide=True,
 )
 DELEGATION_TOKEN_EXPIRY_CHECK_INTERVAL_MS: ConfigKey[int] = ConfigKey(
     "delegation.token.expiry.check.interval.ms",
@@ -34,6 +36,7 @@ DELEGATION_TOKEN_EXPIRY_CHECK_INTERVAL_MS: ConfigKey[int] = ConfigKey(
     3_600_000,
     "How often the controller removes expired delegation tokens, in milliseconds. They are invalid before that.",
     at_least(1),
+    cluster_wide=True,
 )
 
 

@@ -35,6 +35,7 @@ BROKER_SESSION_TIMEOUT_MS: ConfigKey[int] = ConfigKey(
     "The controller fences a broker that sends no heartbeat for this long, in milliseconds, and elects new leaders for"
     " its partitions. A broker whose connection to the controller is lost is fenced without this delay.",
     at_least(100),
+    cluster_wide=True,
 )
 CONTROLLED_SHUTDOWN_ENABLE: ConfigKey[bool] = ConfigKey(
     "controlled.shutdown.enable",

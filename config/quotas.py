@@ -33,6 +33,7 @@ CONTROLLER_QUOTA_WINDOW_NUM: ConfigKey[int] = ConfigKey(
     "Number of samples of the quota controller_mutation_rate. A client may change as many partitions at once as its"
     " quota permits in the time of all samples.",
     between(1, WINDOWS_MAX),
+    cluster_wide=True,
 )
 CONTROLLER_QUOTA_WINDOW_SIZE_SECONDS: ConfigKey[int] = ConfigKey(
     "controller.quota.window.size.seconds",
@@ -40,6 +41,7 @@ CONTROLLER_QUOTA_WINDOW_SIZE_SECONDS: ConfigKey[int] = ConfigKey(
     1,
     "Length of each sample of the quota controller_mutation_rate, in seconds.",
     between(1, WINDOW_SECONDS_MAX),
+    cluster_wide=True,
 )
 
 

@@ -89,6 +89,7 @@ UNCLEAN_LEADER_ELECTION_ENABLE: ConfigKey[bool] = ConfigKey(
     "Whether a replica that is not in sync can be elected leader if no in-sync replica is alive. Records that it does"
     " not have are lost.",
     dynamic=True,
+    cluster_wide=True,
 )
 MIN_INSYNC_REPLICAS: ConfigKey[int] = ConfigKey(
     "min.insync.replicas",

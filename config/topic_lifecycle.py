@@ -23,6 +23,7 @@ DELETE_TOPIC_ENABLE: ConfigKey[bool] = ConfigKey(
     ConfigType.BOOLEAN,
     True,
     "Whether topics can be deleted. If false, DeleteTopics fails with TOPIC_DELETION_DISABLED.",
+    cluster_wide=True,
 )
 MAX_PARTITIONS_PER_CLUSTER: ConfigKey[int] = ConfigKey(
     "max.partitions.per.cluster",
@@ -31,6 +32,7 @@ MAX_PARTITIONS_PER_CLUSTER: ConfigKey[int] = ConfigKey(
     "Largest number of partitions of all topics together. Requests that would exceed it fail with POLICY_VIOLATION."
     " Kafka has no such key.",
     at_least(1000),  # internal topics need a hundred by default
+    cluster_wide=True,
 )
 NUM_PARTITIONS: ConfigKey[int] = ConfigKey(
     "num.partitions",
@@ -38,6 +40,7 @@ NUM_PARTITIONS: ConfigKey[int] = ConfigKey(
     1,
     "Number of partitions of a topic that is created automatically, or without a number of partitions.",
     between(1, PARTITIONS_PER_REQUEST_MAX),
+    cluster_wide=True,
 )
 DEFAULT_REPLICATION_FACTOR: ConfigKey[int] = ConfigKey(
     "default.replication.factor",
@@ -45,6 +48,7 @@ DEFAULT_REPLICATION_FACTOR: ConfigKey[int] = ConfigKey(
     1,
     "Number of replicas of a topic that is created automatically, or without a replication factor.",
     between(1, REPLICATION_FACTOR_MAX),
+    cluster_wide=True,
 )
 
 

@@ -146,9 +146,14 @@ def alter_broker_configs(
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker {broker_id} is not registered.")
     keys = [BROKER_CONFIG.key(change.name) for change in changes]
     _check_dynamic(broker_id, keys)
-    for change in changes:
+    for change, key in zip(changes, keys, strict=True):
+        if change.operation == ConfigOperation.DELETE:  # an earlier version may have stored it
+            continue
+        if key.cluster_wide and broker_id != ALL_BROKERS:
+            message = f"Can only be changed for all brokers, not for a single one: {change.name}."
+            raise KafkaError(ErrorCode.INVALID_REQUEST, message)
         listener = overriding_listener(change.name).upper()
-        if listener and change.operation != ConfigOperation.DELETE and not image.brokers[broker_id].endpoint(listener):
+        if listener and not image.brokers[broker_id].endpoint(listener):
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{change.name}: broker {broker_id} has no listener {listener}.")
     before = {} if replace else image.broker_configs.get(broker_id, {})
     passwords = {} if replace else dict(image.broker_passwords.get(broker_id, {}))

@@ -94,6 +94,8 @@ class ConfigKey(Generic[Value]):
     """For a broker's key: whether `listener.name.<listener>.<mechanism>.<key>` overrides it for one SASL mechanism."""
     prefixed_only: bool = False
     """For a broker's key: whether it can only be set with such a prefix."""
+    cluster_wide: bool = False
+    """For a broker's key: whether controllers use it, so that it cannot be set for a single broker."""
 
     def __post_init__(self) -> None:
         if self.type is ConfigType.PASSWORD:

@@ -40,16 +40,17 @@ Keys of brokers are set when a cluster starts: `raylog.start(config={{"log.reten
 `raylog start --config log.retention.hours=24`, or `raylog start --config-file server.properties`. Names, defaults and
 meanings are Kafka's. A key that is not listed here is rejected when the cluster starts.
 
-- Keys marked *dynamic* can also be changed while brokers run, for one broker or for all of them:
+- Keys marked *dynamic* can also be changed while brokers run, for all of them or, unless *cluster-wide*, for one:
   `raylog configs alter --broker-defaults --add log.retention.ms=3600000`.
 - Keys marked *dynamic per listener* can be changed while a broker runs, with the prefix of one of its listeners, for
   this broker only: see [security](security.md#new-keys-without-a-restart).
 - Keys marked *per listener* can be set for one listener with a prefix: `listener.name.internal.max.connections=100`
   overrides `max.connections` for the listener INTERNAL. The listener's name is written in lower case; it must be one of
   `listeners`, or `inter.broker.listener.name`.
-- Every key except `node.id` can be set for a single broker, by its id: `raylog start --broker-config 1:broker.rack=b`,
+- Keys can be set for a single broker, by its id: `raylog start --broker-config 1:broker.rack=b`,
   `raylog start --broker-config-file 1:FILE`, or `raylog.start(broker_config={{1: {{"broker.rack": "b"}}}})`. This
-  overrides what is set for all brokers, which controllers and brokers that are added later use.
+  overrides what is set for all brokers, which controllers and brokers that are added later use. It is refused for
+  `node.id`, and for keys marked *cluster-wide*, because controllers use them.
 
 The limits of values are those of Apache Kafka 4.1, or stricter where Kafka accepts values with which a broker cannot
 work. A value outside is rejected, at the start and at run time. If an earlier version of raylog has stored one in the
@@ -174,7 +175,8 @@ def _table(keys: Iterable[ConfigKey[Any]], *, marked: bool = True) -> str:
         default = key.format(key.default)
         shown = f"`{default}`" if default else "none"
         of_listener = "dynamic per listener" if key.dynamic_per_listener else "per listener"
-        marks = [mark for mark, holds in (("dynamic", key.dynamic), (of_listener, key.per_listener)) if holds]
+        kinds = (("dynamic", key.dynamic), ("cluster-wide", key.cluster_wide), (of_listener, key.per_listener))
+        marks = [mark for mark, holds in kinds if holds]
         kind = ", ".join([key.type.name.lower(), *(marks if marked else ())])
         meaning = key.doc if key.broker_key is None else f"{key.doc} (`{key.broker_key.name}`)"
         limits = str(key.check) if isinstance(key.check, Bounds) else ""

@@ -91,7 +91,7 @@ def test_names_are_those_of_the_role() -> None:
 def test_they_have_the_listeners_of_brokers_on_free_ports() -> None:
     given = GivenConfig(
         {"listeners": "A://0.0.0.0:9092,B://[::1]:9093 ", "advertised.listeners": "A://proxy:1", "num.partitions": 3},
-        of_single={2001: {"listeners": "A://h:9999", "advertised.listeners": "A://proxy:2"}, 0: {"num.partitions": 4}},
+        of_single={2001: {"listeners": "A://h:9999", "advertised.listeners": "A://proxy:2"}, 0: {"max.connections": 4}},
     )
     assert given.of_coordinator(2000) == {"listeners": "A://0.0.0.0:0,B://[::1]:0", "num.partitions": 3}
     assert given.of_coordinator(2001) == {
@@ -103,8 +103,8 @@ def test_they_have_the_listeners_of_brokers_on_free_ports() -> None:
 
 
 def test_a_configuration_of_a_coordinator_is_checked_before_the_start() -> None:
-    with pytest.raises(ConfigError, match=r"broker 2000: num\.partitions='none'"):
-        check_config(GivenConfig({}, of_single={2000: {"num.partitions": "none"}}), [0, 1])
+    with pytest.raises(ConfigError, match=r"broker 2000: max\.connections='none'"):
+        check_config(GivenConfig({}, of_single={2000: {"max.connections": "none"}}), [0, 1])
     GivenConfig({}, of_single={3999: {}}).check_ids([0])
     with pytest.raises(ConfigError, match="there is no broker 4000"):
         GivenConfig({}, of_single={4000: {}}).check_ids([0])

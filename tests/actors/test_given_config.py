@@ -126,6 +126,14 @@ def test_a_single_broker_cannot_choose_its_id(key: str) -> None:
         GivenConfig(of_single={1: {key: 7}}).of_broker(1)
 
 
+@pytest.mark.parametrize("key", ["unclean.leader.election.enable", "default.replication.factor"])
+def test_a_key_for_all_brokers_cannot_be_set_for_a_single_node(key: str) -> None:
+    for node_of in (GivenConfig.of_broker, GivenConfig.of_coordinator):
+        with pytest.raises(ConfigError, match=f"{key} cannot be set for a single broker; set it for all of them"):
+            node_of(GivenConfig(of_single={1: {key: "1"}}), 1)
+        assert node_of(GivenConfig({key: "1"}), 1)[key] == "1"
+
+
 def test_an_unknown_broker_is_refused() -> None:
     given = GivenConfig(of_single={2: {"broker.rack": "r"}})
     given.check_ids([1, 2])

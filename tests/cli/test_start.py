@@ -232,10 +232,10 @@ def test_single_keys_override_the_configuration_file(tmp_path: Path) -> None:
 
 def test_a_file_for_a_single_broker_is_read(tmp_path: Path) -> None:
     file = tmp_path / "one.properties"
-    file.write_text("broker.rack=r\nnum.partitions=0\n")
+    file.write_text("broker.rack=r\nmax.connections=0\n")
     both = ["--broker-config-file", f"0:{file}", "--broker-config", "0:broker.rack=s"]
     refused = run("start", *both, environment={**os.environ, "HOME": str(tmp_path)})
-    assert refused.stderr == "raylog: INVALID_CONFIG: broker 0: num.partitions='0': must be between 1 and 10000\n"
+    assert refused.stderr == "raylog: INVALID_CONFIG: broker 0: max.connections='0': must be at least 1\n"
     usage = run("start", "--broker-config", "broker.rack=s", environment=os.environ)
     assert usage.returncode == 2
     assert "--broker-config: 'broker.rack=s': must begin with the id of a broker and a colon (see" in usage.stderr
@@ -260,6 +260,7 @@ def test_a_file_for_a_single_broker_is_read(tmp_path: Path) -> None:
         (["--broker-config", "1:broker.rack=r"], "broker_config: there is no broker 1; the cluster has 0"),
         (["--broker-config", "0:max.connections=0"], "broker 0: max.connections='0': must be at least 1"),
         (["--broker-config", "0:node.id=5"], "broker 0: node.id cannot be set for a single broker"),
+        (["--broker-config", "0:num.partitions=5"], "broker 0: num.partitions cannot be set for a single broker"),
         (["--broker-config", "0:log.dirs=/a,/a"], "broker 0: log.dirs='/a,/a': must not name a directory twice"),
         (["--port", "70000"], "port=70000: must be between 0 and 65535"),
     ],

@@ -227,10 +227,22 @@ class TestUncleanElections:
             self.image(topic=topic), ALL_BROKERS, changes, static=STATIC, replace=False, cipher=CIPHER
         )
         assert list(changed.records[1:]) == ([self.ELECTED] if is_held else [])
-        of_one = alter_broker_configs(
-            self.image(topic=topic), ZERO, changes, static=STATIC, replace=False, cipher=CIPHER
+
+    @pytest.mark.parametrize("replace", [False, True])
+    def test_a_single_broker_cannot_allow_them(self, replace: bool) -> None:
+        with pytest.raises(KafkaError, match=f"Can only be changed for all brokers, .*: {self.KEY}.$") as refused:
+            alter_broker_configs(
+                self.image(), ZERO, [change(self.KEY, value="true")], static=STATIC, replace=replace, cipher=CIPHER
+            )
+        assert refused.value.code == ErrorCode.INVALID_REQUEST
+
+    def test_what_an_earlier_version_has_stored_for_a_single_broker_can_be_deleted(self) -> None:
+        made = self.image()
+        made.replay(BrokerConfigsChanged(ZERO, ((self.KEY, "true"),)))
+        deleted = alter_broker_configs(
+            made, ZERO, [change(self.KEY, DELETE)], static=STATIC, replace=False, cipher=CIPHER
         )
-        assert len(of_one.records) == 1
+        assert deleted.records == [BrokerConfigsChanged(ZERO, ())]
 
     def test_the_rule_is_that_of_the_topic_or_else_of_the_brokers(self) -> None:
         for topic, static, cluster, expected in (
