@@ -39,6 +39,8 @@ DIFFERENCE_MAX: Final = 6
 """How many letters it may be longer or shorter: more are less similar."""
 SHOWN_CHARACTERS_MAX: Final = 100
 """An error message quotes this much of a name or a value, since clients choose their length."""
+TRIMMED: Final = "".join(map(chr, range(ord(" ") + 1)))
+"""What Java's String.trim removes around a value, that of a password too."""
 _LISTENER_NAME = re.compile(r"[a-z0-9_]+")
 _MECHANISM = re.compile(r"(gssapi|plain|scram-sha-256|scram-sha-512|oauthbearer)\.")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
@@ -111,7 +113,7 @@ class ConfigKey(Generic[Value]):
         if "\0" in text:
             raise self.refused(text, "must not contain NUL characters")
         try:
-            value: Any = _PARSERS[self.type](text if self.is_sensitive else text.strip())
+            value: Any = _PARSERS[self.type](text.strip(TRIMMED))
         except ValueError as error:
             raise self.refused(text, str(error)) from None
         if self.check is not None and (rule := self.check(value)) is not None:
@@ -129,7 +131,7 @@ class ConfigKey(Generic[Value]):
             nearest: Any = None
             if isinstance(self.check, Bounds):
                 with suppress(ValueError):
-                    nearest = self.check.nearest(_PARSERS[self.type](text.strip()))
+                    nearest = self.check.nearest(_PARSERS[self.type](text.strip(TRIMMED)))
             _warn_of_stored(error.message, nearest)
             return cast("Value | None", nearest)
 

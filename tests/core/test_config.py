@@ -312,9 +312,11 @@ class TestPasswords:
             assert key.format(made[key]) is None
         assert not INT.is_sensitive
 
-    def test_spaces_and_line_ends_are_part_of_it(self) -> None:
-        pem = "-----BEGIN KEY-----\nabc\n-----END KEY-----\n"
-        assert PASSWORD.parse(pem) == Password(pem)
+    def test_spaces_and_line_ends_around_it_are_not_part_of_it(self) -> None:
+        """As in Kafka, which trims by String.trim: other white space stays."""
+        pem = "-----BEGIN KEY-----\nabc def\n-----END KEY-----"
+        assert PASSWORD.parse(f" \t{pem}\r\n") == PASSWORD.restore(f"{pem}\n") == Password(pem)
+        assert PASSWORD.parse(f"\x1f\xa0{pem}\u2028") == Password(f"\xa0{pem}\u2028")
 
     def test_a_password_key_has_no_default(self) -> None:
         with pytest.raises(AssertionError):
