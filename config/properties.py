@@ -9,7 +9,9 @@ from typing import Final
 from raylog.core.config import shown_name
 from raylog.core.errors import ConfigError
 
-_ENTRY = re.compile(r"(?P<key>(?:[^\s=:\\]|\\.)+)[ \t\f]*[=:]?[ \t\f]*(?P<value>.*)", re.DOTALL)
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_SPACE: Final = " \t\f"
+_ENTRY = re.compile(r"(?P<key>(?:[^ \t\f=:\\]|\\.)+)[ \t\f]*[=:]?[ \t\f]*(?P<value>.*)", re.DOTALL)
 _CONTINUED = re.compile(r"(?:^|[^\\])(?:\\\\)*\\$")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _ESCAPED: Final = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
@@ -22,14 +24,14 @@ def parse_properties(text: str) -> dict[str, str]:
     Raises ConfigError that names the line, but never its value, which may be a password.
     """
     entries: dict[str, str] = {}
-    lines = iter(enumerate(text.splitlines(), start=1))
+    lines = iter(enumerate(_LINE_END.split(text), start=1))
     for number, line in lines:
-        parts = [line.lstrip()]
+        parts = [line.lstrip(_SPACE)]
         if not parts[0] or parts[0][0] in "#!":
             continue
         while _CONTINUED.search(parts[-1]):
             parts[-1] = parts[-1][:-1]
-            parts.append(next(lines, (0, ""))[1].lstrip())
+            parts.append(next(lines, (0, ""))[1].lstrip(_SPACE))
         match = _ENTRY.fullmatch("".join(parts))
         if match is None:
             raise ConfigError(f"line {number}: must be key=value")

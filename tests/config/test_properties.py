@@ -38,6 +38,18 @@ a\\=b=c=d
     }
 
 
+def test_lines_end_as_in_java() -> None:
+    assert parse_properties("a=1\rb=2\r\nc=3\n\n\rd=4") == {"a": "1", "b": "2", "c": "3", "d": "4"}
+    assert parse_properties("a=1\\\r\n 2\\\r3") == {"a": "123"}
+    inside = "1\x0b2\x1c3\x1d4\x1e5\x856\u20287\u20298"
+    assert parse_properties(f"a={inside}\n") == {"a": inside}
+
+
+def test_white_space_is_that_of_java() -> None:
+    assert parse_properties("\f\t a \f=\t\fb\xa0\n\f\n \t# c") == {"a": "b\xa0"}
+    assert parse_properties("\xa0a\x0b=\u3000b\\\n\f\xa0c") == {"\xa0a\x0b": "\u3000b\xa0c"}
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [("=secret", "line 1: must be key=value"), ("\n\na=1\na=secret", "line 4: a is set twice")],
