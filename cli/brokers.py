@@ -52,6 +52,7 @@ from raylog.cli.configuration import (
     configuration,
     has_configuration,
     refuse_passwords_in_arguments,
+    users,
 )
 from raylog.cli.output import add_json, progress, show
 from raylog.client import reassignments
@@ -214,7 +215,7 @@ def _change_configuration(cluster: Cluster, options: argparse.Namespace, report:
         config=configuration(options) if given else None,
         broker_config=broker_configuration(options) if given else None,
         secure=options.secure,
-        users=read_properties(options.users_file),
+        users=users(options),
         report=report,
     )
 

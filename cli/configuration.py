@@ -9,8 +9,9 @@ import argparse
 import sys
 from typing import Any
 
-from raylog.cli.arguments import id_and, key_and_value, read_properties, refuse_passwords
+from raylog.cli.arguments import id_and, key_and_value, read_properties, read_text, refuse_passwords
 from raylog.config.server_properties import of_kafka
+from raylog.core.config import shown_name
 from raylog.core.errors import ConfigError
 
 
@@ -53,7 +54,8 @@ def add_configuration(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--users-file",
         metavar="FILE",
-        help="users who can log in by SCRAM, as lines of name=password; those that exist are left as they are",
+        help="users who can log in by SCRAM, as lines of name=password. The password is all that follows the first =,"
+        " without escapes; empty lines and lines that begin with # are skipped. Users that exist are left as they are",
     )
 
 
@@ -79,6 +81,30 @@ def broker_configuration(options: argparse.Namespace) -> dict[int, dict[str, Any
         found.setdefault(broker_id, {}).update(_read(path))
     for broker_id, (key, value) in options.broker_config:
         found.setdefault(broker_id, {})[key] = value
+    return found
+
+
+def users(options: argparse.Namespace) -> dict[str, str]:
+    """The passwords of users by their names. Raises ConfigError, which shows no password, and OSError."""
+    path = options.users_file
+    found: dict[str, str] = {}
+    for number, line in enumerate([] if path is None else read_text(path).split("\n"), start=1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        name, separator, password = line.partition("=")
+        name = name.strip()
+        rule = ""
+        if not separator:
+            rule = "must be name=password"
+        elif not name:
+            rule = "the name is empty"
+        elif not password:
+            rule = f"the password of {shown_name(name)} is empty"
+        elif name in found:
+            rule = f"{shown_name(name)} is contained twice"
+        if rule:
+            raise ConfigError(f"{path}: line {number}: {rule}")
+        found[name] = password
     return found
 
 

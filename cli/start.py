@@ -27,12 +27,13 @@ from raylog.actors.cluster import DEFAULT_PORT, Interruption
 from raylog.actors.local_ray import auth_mode, use_token_file
 from raylog.actors.names import check_name
 from raylog.actors.ray_watch import RayWatch
-from raylog.cli.arguments import Subparsers, add_cluster, read_properties, whole_number
+from raylog.cli.arguments import Subparsers, add_cluster, whole_number
 from raylog.cli.configuration import (
     add_configuration,
     broker_configuration,
     configuration,
     refuse_passwords_in_arguments,
+    users,
 )
 from raylog.config.log import LOG_DIR, LOG_DIRS
 from raylog.core.errors import ConfigError
@@ -224,7 +225,7 @@ def _start(
         port=port,
         controller_port=options.controller_port,
         secure=options.secure,
-        users=read_properties(options.users_file),
+        users=users(options),
         console=False if options.console is None else options.console or True,
         address=options.address,
         interruption=interruption,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -18,6 +19,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from raylog.actors.cluster import Interruption
+from raylog.cli.configuration import users
 from raylog.cli.main import INTERRUPTED
 from raylog.cli.start import data_directories, stop_on_signal
 from raylog.core.errors import ConfigError
@@ -271,6 +273,33 @@ def test_an_invalid_configuration_is_refused_before_the_start(
     refused = run("start", *arguments, environment={**os.environ, "HOME": str(tmp_path)})
     assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (1, "", 1)
     assert refused.stderr.startswith(f"raylog: INVALID_CONFIG: {message}")
+
+
+def test_passwords_in_a_file_of_users_are_literal(tmp_path: Path) -> None:
+    file = tmp_path / "users"
+    file.write_bytes(b"# users\n\n alice =a\\b\\\r\nbob== #\\u0041 \n \t\nCN=x=\xc2\x85y\n")
+    passwords = {"alice": "a\\b\\", "bob": "= #\\u0041 ", "CN": "x=\x85y"}
+    assert users(argparse.Namespace(users_file=str(file))) == passwords
+    assert users(argparse.Namespace(users_file=None)) == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("hunter2", "must be name=password"),
+        (" =hunter2", "the name is empty"),
+        ("bob=", "the password of bob is empty"),
+        ("alice=hunter2", "alice is contained twice"),
+    ],
+)
+def test_an_error_in_a_file_of_users_names_the_line_but_not_the_password(
+    tmp_path: Path, line: str, message: str
+) -> None:
+    file = tmp_path / "users"
+    file.write_text(f"alice=secret\n\n{line}\n")
+    with pytest.raises(ConfigError) as refused:
+        users(argparse.Namespace(users_file=str(file)))
+    assert refused.value.message == f"{file}: line 3: {message}"
 
 
 def test_directories_that_are_given_are_used_in_place_of_log_dirs(tmp_path: Path) -> None:
