@@ -15,8 +15,7 @@ from raylog.broker.broker import Broker
 from raylog.broker.consumer_lag import SERIES_MAX, Lag
 from raylog.broker.lifecycle import LifecycleState
 from raylog.broker.traffic import Traffic
-from raylog.config.consumer_groups import CONSUMER
-from raylog.config.streams_groups import STREAMS
+from raylog.config.groups import CONSUMER, STREAMS
 from raylog.core.ids import TopicPartition
 from raylog.core.metrics import PIECE_STEPS, STEP, Kind, Metric, Read, Sample, counter, exposition, gauge
 from raylog.groupcoord.classic.group import GroupState

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from raylog.config.client import CONNECTION_KEYS, ISOLATION_LEVEL
 from raylog.config.client_network import NETWORK_KEYS, NetworkSettings, network_settings
-from raylog.config.consumer_groups import CLASSIC, CONSUMER
+from raylog.config.groups import CLASSIC, CONSUMER
 from raylog.config.large_messages import (
     LARGE_CONSUMER_KEYS,
     RECEIVE_LARGE_MESSAGES,

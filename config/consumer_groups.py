@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from raylog.core.config import INT_MAX, Check, ConfigKey, Configs, ConfigType, at_least, one_of
+from raylog.config.groups import CONSUMER, GROUP_COORDINATOR_REBALANCE_PROTOCOLS
+from raylog.core.config import INT_MAX, ConfigKey, Configs, ConfigType, at_least, one_of, some_of
 
-CLASSIC: Final = "classic"
-CONSUMER: Final = "consumer"
 DISABLED: Final = "disabled"
 UPGRADE: Final = "upgrade"
 DOWNGRADE: Final = "downgrade"
@@ -19,24 +18,6 @@ REBALANCE_HEARTBEAT_MS_PER_MEMBER: Final = 4
 """At most so often, whatever the size of the group: 250 heartbeats in a second."""
 ASSIGNOR_NAMES: Final = ("uniform", "range")
 
-
-def _some_of(*allowed: str, required: str = "") -> Check:
-    def check(names: tuple[str, ...]) -> str | None:
-        if not names or len(set(names)) < len(names) or not set(names).issubset(allowed):
-            return f"must be a list of {', '.join(allowed)}, each at most once"
-        return f"must contain {required}" if required and required not in names else None
-
-    return check
-
-
-GROUP_COORDINATOR_REBALANCE_PROTOCOLS: ConfigKey[tuple[str, ...]] = ConfigKey(
-    "group.coordinator.rebalance.protocols",
-    ConfigType.LIST,
-    (CLASSIC, CONSUMER),
-    "The protocols of groups that the coordinator serves: classic, whose members assign the partitions, and consumer,"
-    " whose coordinator does (KIP-848). Without consumer, ConsumerGroupHeartbeat fails with UNSUPPORTED_VERSION.",
-    _some_of(CLASSIC, CONSUMER, required=CLASSIC),
-)
 GROUP_CONSUMER_SESSION_TIMEOUT_MS: ConfigKey[int] = ConfigKey(
     "group.consumer.session.timeout.ms",
     ConfigType.INT,
@@ -94,7 +75,7 @@ GROUP_CONSUMER_ASSIGNORS: ConfigKey[tuple[str, ...]] = ConfigKey(
     ASSIGNOR_NAMES,
     "The assignors that members of consumer groups may choose: uniform and range. The first one is used by groups whose"
     " members choose none. Classes are not supported.",
-    _some_of(*ASSIGNOR_NAMES),
+    some_of(*ASSIGNOR_NAMES),
 )
 GROUP_CONSUMER_REGEX_REFRESH_INTERVAL_MS: ConfigKey[int] = ConfigKey(
     "group.consumer.regex.refresh.interval.ms",

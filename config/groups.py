@@ -1,14 +1,28 @@
-"""Consumer groups and committed offsets: the broker's keys, and the settings that are made from them."""
+"""Groups and committed offsets: the broker's keys, and the settings that are made from them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
 
-from raylog.core.config import INT_MAX, ConfigKey, Configs, ConfigType, at_least
+from raylog.core.config import INT_MAX, ConfigKey, Configs, ConfigType, at_least, some_of
 
 MINUTE_MS: Final = 60_000
+CLASSIC: Final = "classic"
+CONSUMER: Final = "consumer"
+STREAMS: Final = "streams"
+SHARE: Final = "share"
 
+GROUP_COORDINATOR_REBALANCE_PROTOCOLS: ConfigKey[tuple[str, ...]] = ConfigKey(
+    "group.coordinator.rebalance.protocols",
+    ConfigType.LIST,
+    (CLASSIC, CONSUMER, STREAMS),
+    "The protocols of groups that the coordinator serves: classic, whose members assign the partitions, consumer, whose"
+    " coordinator does (KIP-848), and streams (KIP-1071). Without consumer, ConsumerGroupHeartbeat fails with"
+    " UNSUPPORTED_VERSION; without streams, StreamsGroupHeartbeat does. share has no effect: the feature share.version"
+    " enables share groups.",
+    some_of(CLASSIC, CONSUMER, STREAMS, SHARE, required=CLASSIC),
+)
 GROUP_MIN_SESSION_TIMEOUT_MS: ConfigKey[int] = ConfigKey(
     "group.min.session.timeout.ms",
     ConfigType.INT,

@@ -10,7 +10,6 @@ from raylog.config.log import SEGMENT_BYTES_MIN
 from raylog.config.topic_lifecycle import PARTITIONS_PER_REQUEST_MAX
 from raylog.core.config import ConfigKey, Configs, ConfigType, at_least, between
 
-SHARE: Final = "share"
 HOUR_MS: Final = 3_600_000
 
 GROUP_SHARE_PARTITION_MAX_RECORD_LOCKS: ConfigKey[int] = ConfigKey(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
+from raylog.config.groups import GROUP_COORDINATOR_REBALANCE_PROTOCOLS, STREAMS
 from raylog.core.config import INT_MAX, ConfigKey, Configs, ConfigType, at_least
-
-STREAMS: Final = "streams"
 
 GROUP_STREAMS_SESSION_TIMEOUT_MS: ConfigKey[int] = ConfigKey(
     "group.streams.session.timeout.ms",
@@ -94,6 +92,7 @@ class StreamsGroupSettings:
     """In one group."""
     standby_replicas: int
     initial_rebalance_delay_ms: int
+    enabled: bool = True
 
 
 def streams_group_settings(configs: Configs) -> StreamsGroupSettings:
@@ -103,4 +102,5 @@ def streams_group_settings(configs: Configs) -> StreamsGroupSettings:
         members_max=configs[GROUP_STREAMS_MAX_SIZE],
         standby_replicas=configs[GROUP_STREAMS_NUM_STANDBY_REPLICAS],
         initial_rebalance_delay_ms=configs[GROUP_STREAMS_INITIAL_REBALANCE_DELAY_MS],
+        enabled=STREAMS in configs[GROUP_COORDINATOR_REBALANCE_PROTOCOLS],
     )

@@ -52,7 +52,6 @@ from raylog.config.consumer_groups import (
     GROUP_CONSUMER_REBALANCE_HEARTBEAT_INTERVAL_MS,
     GROUP_CONSUMER_REGEX_REFRESH_INTERVAL_MS,
     GROUP_CONSUMER_SESSION_TIMEOUT_MS,
-    GROUP_COORDINATOR_REBALANCE_PROTOCOLS,
 )
 from raylog.config.controller import (
     AUTO_LEADER_REBALANCE_ENABLE,
@@ -71,6 +70,7 @@ from raylog.config.delegation_tokens import (
     DELEGATION_TOKEN_SECRET_KEY,
 )
 from raylog.config.groups import (
+    GROUP_COORDINATOR_REBALANCE_PROTOCOLS,
     GROUP_INITIAL_REBALANCE_DELAY_MS,
     GROUP_MAX_SESSION_TIMEOUT_MS,
     GROUP_MAX_SIZE,
@@ -380,6 +380,7 @@ BROKER_KEYS: Final[Mapping[str, tuple[ConfigKey[Any], ...]]] = {
         MIN_INSYNC_REPLICAS,
     ),
     "Groups and offsets": (
+        GROUP_COORDINATOR_REBALANCE_PROTOCOLS,
         GROUP_MIN_SESSION_TIMEOUT_MS,
         GROUP_MAX_SESSION_TIMEOUT_MS,
         GROUP_INITIAL_REBALANCE_DELAY_MS,
@@ -390,7 +391,6 @@ BROKER_KEYS: Final[Mapping[str, tuple[ConfigKey[Any], ...]]] = {
         OFFSETS_RETENTION_CHECK_INTERVAL_MS,
     ),
     "Groups of the consumer protocol": (
-        GROUP_COORDINATOR_REBALANCE_PROTOCOLS,
         GROUP_CONSUMER_SESSION_TIMEOUT_MS,
         GROUP_CONSUMER_MIN_SESSION_TIMEOUT_MS,
         GROUP_CONSUMER_MAX_SESSION_TIMEOUT_MS,

@@ -183,6 +183,15 @@ def one_of(*allowed: str) -> Check:
     return lambda value: None if value in allowed else f"must be one of {', '.join(allowed)}"
 
 
+def some_of(*allowed: str, required: str = "") -> Check:
+    def check(names: tuple[str, ...]) -> str | None:
+        if not names or len(set(names)) < len(names) or not set(names).issubset(allowed):
+            return f"must be a list of {', '.join(allowed)}, each at most once"
+        return f"must contain {required}" if required and required not in names else None
+
+    return check
+
+
 def shown(text: str) -> str:
     """`text` as an error message quotes it: escaped, and shortened if it is long."""
     if len(text) <= SHOWN_CHARACTERS_MAX:

@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from raylog.config.consumer_groups import CLASSIC, CONSUMER
-from raylog.config.share_groups import SHARE
-from raylog.config.streams_groups import STREAMS
+from raylog.config.groups import CLASSIC, CONSUMER, SHARE, STREAMS
 from raylog.core.errors import KafkaError
 from raylog.groupcoord.classic.group import GroupState
 from raylog.protocol.codec import EncodedElements

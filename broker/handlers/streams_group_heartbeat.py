@@ -59,7 +59,7 @@ def handle(
 
 
 def _serve(broker: BrokerServices, exchange: Exchange, request: StreamsGroupHeartbeatRequest) -> StreamsAnswer:
-    if not broker.image.feature_level(STREAMS_FEATURE):
+    if not broker.settings.streams_groups.enabled or not broker.image.feature_level(STREAMS_FEATURE):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "Streams groups are not enabled.")
     broker.authorization.check(exchange, Operation.READ, Resource.group(request.group_id))
     if request.topology is not None:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from raylog.config.consumer_groups import CONSUMER
+from raylog.config.groups import CONSUMER
 from raylog.core.errors import ConfigError
 
 AT_LEAST_ONCE: Final = "at_least_once"

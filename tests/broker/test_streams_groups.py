@@ -198,6 +198,11 @@ class TestRequests:
         assert beat(broker, 0).error_code == ErrorCode.UNSUPPORTED_VERSION
         assert described(broker).error_code == ErrorCode.UNSUPPORTED_VERSION
 
+    def test_the_protocol(self) -> None:
+        key = "group.coordinator.rebalance.protocols"
+        assert beat(started(**{key: "classic,consumer"}), 0).error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert beat(started(**{key: "classic,streams"}), 0).error_code == ErrorCode.NONE
+
     @pytest.mark.parametrize(
         ("more", "code"),
         [

@@ -55,6 +55,8 @@ from raylog.config.topic import topic_configs, topic_replication
         ("group.max.session.timeout.ms", "6007", "groups.session_timeout_max_ms", 6007),
         ("group.initial.rebalance.delay.ms", "7", "groups.initial_rebalance_delay_ms", 7),
         ("group.max.size", "7", "groups.members_max", 7),
+        ("group.coordinator.rebalance.protocols", "classic,streams", "consumer_groups.enabled", False),
+        ("group.coordinator.rebalance.protocols", "classic,consumer,share", "streams_groups.enabled", False),
         ("offset.metadata.max.bytes", "7", "offsets.metadata_bytes_max", 7),
         ("offsets.retention.minutes", "7", "offsets.retention_ms", 420_000),
         ("offsets.retention.check.interval.ms", "7", "offsets.retention_check_interval_ms", 7),

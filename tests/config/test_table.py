@@ -120,6 +120,8 @@ class TestBrokerConfigs:
             ({"log.cleaner.min.cleanable.ratio": "1.1"}, "ratio='1.1': must be between 0 and 1"),
             ({"log.cleaner.threads": "-1"}, "log.cleaner.threads='-1': must be between 0 and 64"),
             ({"log.cleaner.dedupe.buffer.size": "1"}, "buffer.size='1': must be at least 1048576"),
+            ({"group.coordinator.rebalance.protocols": "consumer"}, "must contain classic"),
+            ({"group.coordinator.rebalance.protocols": "classic,x"}, "a list of classic, consumer, streams, share,"),
             ({"super.users": "alice"}, "super.users='alice': must be Type:name;Type:name"),
             ({"no.such.key": "1"}, "no.such.key: unknown, or not supported by raylog"),
             ({"broker.id": "1", "node.id": "1"}, "broker.id and node.id are the same key: set only one of them"),
