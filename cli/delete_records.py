@@ -10,7 +10,6 @@ With --json an array: [{"topic": "flights", "partition": 0, "low_watermark": 120
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 from raylog.cli.arguments import Subparsers, add_bootstrap_server, open_client
@@ -19,6 +18,7 @@ from raylog.cli.output import add_json, show
 from raylog.client.errors import AdminError
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
+from raylog.core.json_text import parse_json
 
 VERSION = 1
 HIGH_WATERMARK = -1
@@ -58,7 +58,7 @@ def _run(options: argparse.Namespace) -> None:
 def parse_offsets(text: bytes) -> dict[TopicPartition, int]:
     """The offset of each partition in Kafka's format. Raises KafkaError(INVALID_REQUEST)."""
     try:
-        plan = json.loads(text)
+        plan = parse_json(text)
         version, entries = plan.get("version", VERSION), plan["partitions"]
         offsets: dict[TopicPartition, int] = {}
         for entry in entries:
@@ -71,7 +71,7 @@ def parse_offsets(text: bytes) -> dict[TopicPartition, int]:
             if tp in offsets:
                 raise _wrong(f"{tp} is given twice")
             offsets[tp] = offset
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _wrong(f"must be JSON as in kafka-delete-records ({error!r:.200})") from None
     if version != VERSION:
         raise _wrong(f"version {version!r:.200} is unknown")

@@ -34,7 +34,7 @@ from raylog.client.admin.admin_client import AdminClient
 from raylog.client.admin.cluster import LogDirDescription, TopicPartitionReplica
 from raylog.client.errors import AdminError
 from raylog.core.config import INT_MAX
-from raylog.core.errors import KafkaError
+from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 
 VERSION = 1
@@ -70,6 +70,9 @@ def add_to(subparsers: Subparsers) -> None:
 
 def _move(options: argparse.Namespace) -> None:
     with open_client(options) as client:
+        known = client.describe_cluster(include_fenced_brokers=True).nodes
+        if all(node.node_id != options.broker for node in known):
+            raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {options.broker} is not registered")
         wanted = [tp for topic, numbers in options.topics for tp in _replicas(client, options.broker, topic, numbers)]
         replicas = {TopicPartitionReplica(*tp, options.broker): options.to for tp in wanted}
         try:
@@ -84,9 +87,13 @@ def _move(options: argparse.Namespace) -> None:
 
 
 def _replicas(client: AdminClient, broker_id: int, topic: str, numbers: Collection[int] | None) -> list[TopicPartition]:
+    """Raises KafkaError if the topic does not exist, or has no replica on the broker."""
     if numbers is None:
         partitions = client.describe_topics(topic)[topic].partitions
         numbers = [each.partition for each in partitions if broker_id in each.replicas]
+        if not numbers:
+            message = f"broker {broker_id} has no replica of topic {topic}"
+            raise KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, message)
     return [TopicPartition(topic, number) for number in numbers]
 
 

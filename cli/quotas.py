@@ -80,6 +80,8 @@ def _remove(options: argparse.Namespace) -> None:
             keys = client.describe_client_quotas(named, strict=True).get(entity(named), {})
     if keys:
         _alter(options, dict.fromkeys(keys))
+    else:
+        _print(options, {})
 
 
 def _alter(options: argparse.Namespace, changes: Mapping[str, float | None]) -> None:

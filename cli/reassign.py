@@ -16,7 +16,6 @@ reassignment is in progress, and the replicas are not those of the plan).
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Collection
 from pathlib import Path
@@ -40,6 +39,7 @@ from raylog.client.errors import AdminError
 from raylog.client.reassignment_plan import Plan, format_plan, parse_plan, spread
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
+from raylog.core.json_text import parse_json
 
 COMPLETE, MOVING, SUPERSEDED, DIFFERENT = "complete", "moving", "superseded", "different"
 POLL_SECONDS = 0.2
@@ -120,9 +120,13 @@ def _generate(options: argparse.Namespace) -> None:
 
 def _topics_to_move(text: str) -> list[str]:
     try:
-        return [str(entry["topic"]) for entry in json.loads(text)["topics"]]
+        topics = [entry["topic"] for entry in parse_json(text)["topics"]]
+        if not all(isinstance(topic, str) for topic in topics):
+            raise TypeError("each topic must be text")
     except (ValueError, KeyError, TypeError) as error:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"--topics-to-move-json-file: must be JSON ({error!r})") from None
+        rule = f"must be JSON as in kafka-reassign-partitions ({error!r:.200})"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"--topics-to-move-json-file: {rule}") from None
+    return topics
 
 
 # --- execute and cancel

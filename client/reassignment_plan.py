@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
+from raylog.core.json_text import parse_json
 
 VERSION = 1
 ANY_LOG_DIR = "any"
@@ -30,7 +31,7 @@ class ThrottledReplicas(NamedTuple):
 def parse_plan(text: str) -> Plan:
     """Parse a plan. Raises KafkaError(INVALID_REQUEST) that names the error."""
     try:
-        document = json.loads(text)
+        document = parse_json(text)
         if document["version"] != VERSION:
             raise _refusal(f"version {document['version']}: must be {VERSION}")
         plan: Plan = {}

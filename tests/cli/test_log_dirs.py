@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 
-from tests.cli.conftest import Cli
+from tests.cli.conftest import Cli, wait_until_led
 from tests.support.cluster_thread import RunningCluster
 
 
@@ -33,6 +33,7 @@ def test_json_is_that_of_kafka_log_dirs_with_the_sizes_on_disk(cli: Cli, cluster
 
 def test_tables_of_directories_and_of_partitions(cli: Cli, cluster: RunningCluster, topic: str) -> None:
     cli("topics", "create", topic, "--partitions", "2")
+    wait_until_led(cluster, topic)
     code, out, err = cli("log-dirs", "describe", "--broker-list", "1", "--topic-list", topic)
     assert (code, err) == (0, "")
     directories, partitions = (part.splitlines() for part in out.split("\n\n"))
@@ -43,8 +44,9 @@ def test_tables_of_directories_and_of_partitions(cli: Cli, cluster: RunningClust
     assert [line.split() for line in partitions[1:]] == [["1", "0", "0", f"{topic}-1", "current"]]
 
 
-def test_everything_is_shown_by_default(cli: Cli, topic: str) -> None:
+def test_everything_is_shown_by_default(cli: Cli, cluster: RunningCluster, topic: str) -> None:
     cli("topics", "create", topic, "--partitions", "2")
+    wait_until_led(cluster, topic)
     brokers = json.loads(cli("log-dirs", "describe", "--json").out)["brokers"]
     shown = {each["partition"] for broker in brokers for found in broker["logDirs"] for each in found["partitions"]}
     assert shown >= {f"{topic}-0", f"{topic}-1"}
@@ -62,6 +64,7 @@ def test_unknown_brokers_and_topics_are_refused_in_one_line(cli: Cli, topic: str
 
 def test_a_move_begins_or_is_refused_in_one_line(cli: Cli, cluster: RunningCluster, topic: str) -> None:
     cli("topics", "create", topic, "--partitions", "2")
+    wait_until_led(cluster, topic)
     here = str(cluster.path / "broker-1")
     began = cli("log-dirs", "move", "--broker", "1", "--to", here, topic)
     assert (began.code, began.out, began.err) == (0, f"moving 1 replica(s) to {here}\n", "")
@@ -70,3 +73,14 @@ def test_a_move_begins_or_is_refused_in_one_line(cli: Cli, cluster: RunningClust
     refusal = f"raylog: LOG_DIR_NOT_FOUND: {topic}-1 cannot be moved to /nowhere of broker 1: "
     assert nowhere.err.startswith(refusal)
     assert nowhere.err.count("\n") == 1
+
+
+def test_a_move_of_no_replica_is_refused(cli: Cli, cluster: RunningCluster, topic: str) -> None:
+    cli("topics", "create", topic, "--partitions", "1")
+    [partition] = json.loads(cli("topics", "describe", topic, "--json").out)[0]["partitions"]
+    other = 1 - partition["replicas"][0]
+    move = ("log-dirs", "move", "--to", str(cluster.path / f"broker-{other}"), topic, "--broker")
+    unknown = cli(*move, "7")
+    assert unknown == (1, "", "raylog: BROKER_ID_NOT_REGISTERED: broker 7 is not registered\n")
+    elsewhere = cli(*move, str(other))
+    assert elsewhere == (1, "", f"raylog: REPLICA_NOT_AVAILABLE: broker {other} has no replica of topic {topic}\n")

@@ -50,7 +50,8 @@ def test_quotas_are_removed_one_by_one_or_all_together(cli: Cli) -> None:
     assert [entry["entity"] for entry in json.loads(cli("quotas", "list", "--json").out)] == [
         {"client-id": "c", "user": "u"}
     ]
-    assert cli("quotas", "remove", "--client-id", "c").code == 0, "there is none any more"
+    assert cli("quotas", "remove", "--client-id", "c") == (0, "No quotas found.\n", ""), "there is none any more"
+    assert cli("quotas", "remove", "--client-id", "c", "--json") == (0, "[]\n", "")
 
 
 @pytest.mark.parametrize(

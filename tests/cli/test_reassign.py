@@ -150,9 +150,17 @@ def test_topics_to_move_have_kafkas_format(cli: Cli, topic: str, home: int, tmp_
     file.write_text(json.dumps({"version": 1, "topics": [{"topic": topic}]}))
     shown = cli("reassign", "generate", "--topics-to-move-json-file", str(file), "--json")
     assert [entry["topic"] for entry in json.loads(shown.out)["partitions"]] == [topic]
-    file.write_text("{}")
-    refused = cli("reassign", "generate", "--topics-to-move-json-file", str(file), "--json")
-    assert refused.err.startswith("raylog: INVALID_REQUEST: --topics-to-move-json-file")
+    for wrong in (
+        "{}",
+        "[" * 100_000,
+        '{"topics": 1}',
+        '{"topics": [{"topic": 1}]}',
+        '{"topics": [{"topic": "\\ud800"}]}',
+    ):
+        file.write_text(wrong)
+        refused = cli("reassign", "generate", "--topics-to-move-json-file", str(file), "--json")
+        assert refused.err.startswith("raylog: INVALID_REQUEST: --topics-to-move-json-file: must be JSON"), wrong
+        assert refused.err.count("\n") == 1
     file.write_bytes(b"\xff")
     for arguments in (("generate", "--topics-to-move-json-file"), ("execute", "--reassignment-json-file")):
         refused = cli("reassign", *arguments, str(file))

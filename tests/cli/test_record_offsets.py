@@ -122,6 +122,8 @@ class TestDeleteRecords:
             b'{"version": 2, "partitions": [{"topic": "t", "partition": 0, "offset": 1}]}',
             b'{"partitions": [' + b",".join([b'{"topic": "t", "partition": 0, "offset": 1}'] * 2) + b"]}",
             b"[" * 100_000,
+            b'{"partitions": [{"topic": "\\ud800", "partition": 0, "offset": 1}]}',
+            b'{"partitions": [{"topic": "\xed\xa0\x80", "partition": 0, "offset": 1}]}',
         ],
     )
     def test_a_malformed_file_is_refused_as_a_whole(self, text: bytes) -> None:

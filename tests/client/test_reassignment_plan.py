@@ -55,7 +55,13 @@ class TestFormat:
         ],
     )
     def test_an_invalid_plan_is_refused(self, partitions: str) -> None:
-        for text in (f'{{"version":1,"partitions":{partitions}}}', "no json", "[]", '{"version":2,"partitions":[]}'):
+        for text in (
+            f'{{"version":1,"partitions":{partitions}}}',
+            "no json",
+            "[" * 100_000,
+            "[]",
+            '{"version":2,"partitions":[]}',
+        ):
             with pytest.raises(KafkaError, match="the plan: ") as refused:
                 parse_plan(text)
             assert refused.value.code is ErrorCode.INVALID_REQUEST
