@@ -65,7 +65,8 @@ class AsyncShareConsumer(AsyncioFace, ShareConsumerCalls):
     async def poll(self, timeout: float = 1.0, *, max_records: int | None = None) -> list[ShareRecord]:
         """As `ShareConsumer.poll`."""
         count = self._core.settings.poll_records if max_records is None else max_records
-        return self._deserialized(await self._polled(count, self._asyncio_loop.time() + max(0.0, timeout)))
+        with self._returning():
+            return self._deserialized(await self._polled(count, self._asyncio_loop.time() + max(0.0, timeout)))
 
     async def _polled(self, count: int, deadline: float) -> list[ShareRecord]:
         await self._report()

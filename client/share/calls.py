@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
 from raylog.client.consumer.records import Deserializer, Deserializers
@@ -97,6 +97,16 @@ class ShareConsumerCalls(ABC):
         if self._core.network.has_touched:
             self._poke()
 
+    @contextmanager
+    def _returning(self) -> Iterator[None]:
+        """What was taken is released if an interrupt, such as KeyboardInterrupt, keeps it from being returned."""
+        try:
+            yield
+        except BaseException:
+            with self._lock:
+                self._core.release_taken()
+            raise
+
     def _deserialized(self, taken: list[ShareRecord]) -> list[ShareRecord]:
         """Without the lock: deserializers may take their time. Raises SerializationError if nothing else is left."""
         made: list[ShareRecord] = []
@@ -109,6 +119,7 @@ class ShareConsumerCalls(ABC):
         if taken and not made:
             with self._lock:
                 self._core.raise_error()
+        self._core.taken = []
         return made
 
     def _timeout_ms(self, timeout: float | None) -> int:

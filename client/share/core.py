@@ -47,6 +47,8 @@ class ShareConsumerCore:
         """Those whose result is known and was not reported to the program, if `reports`."""
         self.reports = False
         self.in_flight = InFlight(explicit=settings.explicit)
+        self.taken: list[Held] = []
+        """What `take` has returned, until the program has got it."""
         member_id = str(UUID(int=random.randrange(1 << 128), version=4))
         self.coordinators = Coordinators(self.network)
         requests = CoordinatorRequests(self.network, self.coordinators, settings.group_id)
@@ -114,15 +116,24 @@ class ShareConsumerCore:
         """At most `count` records: those whose locks were renewed, or else those that were acquired.
 
         Records of a batch that cannot be read are rejected. Raises MalformedBatch if there is nothing before it.
+        They stay in `taken`, to be released if the program does not get them.
         """
-        found = self.in_flight.take_renewed() or self._take_acquired(count, now)
-        if found:
+        self.taken = self.in_flight.take_renewed()
+        if not self.taken:
+            self._take_acquired(count, now)
+        if self.taken:
             self.sessions.returned_some()
-        return found
+        return [held.record for held in self.taken]
 
-    def _take_acquired(self, count: int, now: Now) -> list[ShareRecord]:
-        taken: list[Held] = []
-        sessions = self.sessions
+    def release_taken(self) -> None:
+        """The program has not got what was taken last."""
+        for held in self.taken:
+            held.kind = AcknowledgeType.RELEASE
+        self.in_flight.deliver(self.taken)
+        self.taken = []
+
+    def _take_acquired(self, count: int, now: Now) -> None:
+        taken, sessions = self.taken, self.sessions
         while sessions.buffered and len(taken) < count and self.error is None:
             acquired = sessions.buffered[0]
             if now.monotonic_ms < acquired.expires_ms:
@@ -130,6 +141,9 @@ class ShareConsumerCore:
                     taken += acquired.take(count - len(taken))
                 except MalformedBatch as error:
                     self._failed(error)
+                except BaseException:  # such as KeyboardInterrupt: some records may be lost, which are no gaps
+                    sessions.buffered.popleft()
+                    raise
                 self._settle(acquired.leader, acquired.gaps, AcknowledgeType.GAP)
                 self._settle(acquired.leader, acquired.rejected, AcknowledgeType.REJECT)
             else:
@@ -141,7 +155,6 @@ class ShareConsumerCore:
         self.in_flight.deliver(taken)
         if not taken:
             self.raise_error()
-        return [held.record for held in taken]
 
     def not_deserialized(self, place: Place, error: KafkaError) -> None:
         """A record that was taken is released, unless the program says otherwise. poll() raises the error."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from raylog.client.share.acquired import Held, Leader, Place, ShareRecord
+from raylog.client.share.acquired import Held, Leader, Place
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.protocol.share import AcknowledgeType
 
@@ -148,10 +148,10 @@ class InFlight:
         if error is None:
             self._renewed += acknowledgement.renewals
 
-    def take_renewed(self) -> list[ShareRecord]:
+    def take_renewed(self) -> list[Held]:
         """The records whose locks were renewed, which the program gets again."""
         renewed, self._renewed = self._renewed, []
         for held in renewed:
             held.kind = None
         self.deliver(renewed)
-        return [held.record for held in renewed]
+        return renewed

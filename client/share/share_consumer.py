@@ -75,7 +75,7 @@ class ShareConsumer(BlockingFace, ShareConsumerCalls):
         """
         count = self._core.settings.poll_records if max_records is None else max_records
         deadline = monotonic() + timeout
-        with self._used():
+        with self._used(), self._returning():
             with self._changed:
                 taken = self._polled(count, deadline)
             return self._deserialized(taken)

@@ -231,6 +231,30 @@ def test_a_record_that_cannot_be_deserialized_is_named_and_released(group: Group
     assert [record.value for record in read(member, 1, ACCEPT)] == [9]
 
 
+@faces
+@pytest.mark.parametrize("mode", ["implicit", "explicit"])
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, asyncio.CancelledError])
+def test_records_that_an_interrupt_kept_from_being_returned_come_again(
+    group: Group, make: Make, face: Any, mode: str, interrupt: type[BaseException]
+) -> None:
+    """Also that which was deserialized before."""
+    interrupts = [interrupt]
+
+    def deserialize(data: bytes, context: object) -> bytes:
+        if data == b"1" and interrupts:
+            raise interrupts.pop()
+        return data
+
+    kind = ACCEPT if mode == "explicit" else None
+    group.write(b"0", b"1", b"2")
+    member = make(face, mode, value_deserializer=deserialize)
+    with pytest.raises(interrupt):
+        read(member, 3, kind)
+    found = read(member, 3, kind)
+    assert [(record.value, record.delivery_count) for record in found] == [(b"0", 2), (b"1", 2), (b"2", 2)]
+    assert member.commit_sync() == {tp(group): None}
+
+
 def test_a_partition_that_moves_is_read_on_from_its_new_leader(cluster: RunningCluster, make: Make) -> None:
     group = Group(cluster)
     member = make(of=group)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from raylog.client.consumer.fetched import FetchedBatches
 from raylog.client.share.core import results
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
@@ -527,6 +528,51 @@ class TestAcknowledging:
         with pytest.raises(KafkaError, match="no number"):
             bench.poll()
         assert batches_in(bench.fetch()) == [(0, 1, (RELEASE, REJECT))]
+
+    @pytest.mark.parametrize("mode", ["implicit", "explicit"])
+    def test_records_that_were_taken_and_not_returned_are_released(self, mode: str) -> None:
+        bench = Bench({"share.acknowledgement.mode": mode})
+        bench.join(0)
+        bench.answer(acquired(0, (0, 2, 1)))
+        assert values(bench.poll()) == [0, 1, 2]
+        bench.core.release_taken()
+        assert bench.poll() == []
+        assert batches_in(bench.fetch()) == [(0, 2, (RELEASE,))]
+
+    def test_a_renewed_record_that_was_not_returned_is_released(self, bench: Bench) -> None:
+        bench.answer(acquired(0, (0, 0, 1)))
+        bench.poll()
+        accept(bench, 0, kind=RENEW)
+        bench.commit()
+        bench.answer(told())
+        assert values(bench.poll()) == [0]
+        bench.core.release_taken()
+        bench.commit()
+        assert batches_in(bench.acknowledgement()) == [(0, 0, (RELEASE,))]
+
+    def test_records_whose_decoding_is_interrupted_are_never_told_to_be_gaps(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """They are dropped, and come again once their locks time out. Those decoded before are released."""
+        bench = Bench()
+        bench.join(0, 1)
+        bench.answer(acquired(0, (0, 0, 1)), node_id=1)
+        bench.answer(acquired(1, (5, 7, 1)), node_id=2)
+        right = FetchedBatches.take
+
+        def take(self: FetchedBatches, count: int) -> Any:
+            found = right(self, count)
+            if self.tp == T1:
+                raise KeyboardInterrupt
+            return found
+
+        monkeypatch.setattr(FetchedBatches, "take", take)
+        with pytest.raises(KeyboardInterrupt):
+            bench.poll(2)
+        bench.core.release_taken()
+        assert bench.poll() == []
+        assert batches_in(bench.fetch(1)) == [(0, 0, (RELEASE,))]
+        assert batches_in(bench.fetch(2), 1) == []
 
     def test_two_leaders_are_told_each_of_its_own(self) -> None:
         bench = Bench()
