@@ -69,6 +69,10 @@ class BufferExhaustedError(KafkaError):
         return BufferExhaustedError, (self.message,)
 
 
+class UnknownPartitionError(KafkaError):
+    """The topic exists, but has no partition with this number."""
+
+
 class FencedError(KafkaError):
     """Another producer with the same transactional.id is active: this one can only be closed."""
 

@@ -15,8 +15,6 @@ class ValueSource:
         """Raises SerializationError for what is neither bytes nor a seekable binary file."""
         self._file: Any = None
         self._view = memoryview(b"")
-        if isinstance(value, str):
-            value = value.encode()
         if isinstance(value, (bytes, bytearray, memoryview)):
             self._view = memoryview(value)
             if not self._view.contiguous:
@@ -28,7 +26,7 @@ class ValueSource:
 
     @staticmethod
     def can_read(value: Any) -> bool:
-        return isinstance(value, (bytes, bytearray, memoryview, str)) or hasattr(value, "read")
+        return isinstance(value, (bytes, bytearray, memoryview)) or hasattr(value, "read")
 
     def pieces(self, piece_bytes: int) -> Iterator[bytes]:
         """Of this size, but for the last one. Raises SerializationError if the file ends early or cannot be read."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, SupportsIndex
 
 from raylog.client.consumer.fetched import ConsumerRecord
 
@@ -96,6 +96,9 @@ def _is_pair(result: Any) -> bool:
 def _output(result: Any, topic: str | None) -> OutputRecord:
     if isinstance(result, OutputRecord):
         output = result
+        for name, number in (("partition", output.partition), ("timestamp_ms", output.timestamp_ms)):
+            if number is not None and not isinstance(number, SupportsIndex):
+                raise TypeError(f"OutputRecord.{name} must be an int, not {type(number).__name__}")
     elif _is_pair(result):
         output = OutputRecord(result[1], result[0])
     elif _is_one(result):

@@ -18,7 +18,14 @@ from typing import Any, Final
 from raylog.client.bootstrap import resolve
 from raylog.client.consumer.async_consumer import AsyncConsumer
 from raylog.client.consumer.calls import Offsets
-from raylog.client.errors import AbortableError, FencedError, InvalidBatchError, ProcessingError, SerializationError
+from raylog.client.errors import (
+    AbortableError,
+    FencedError,
+    InvalidBatchError,
+    ProcessingError,
+    SerializationError,
+    UnknownPartitionError,
+)
 from raylog.client.processing.records import Failure
 from raylog.client.processing.settings import ProcessSettings
 from raylog.client.processing.work_thread import WorkThread
@@ -241,7 +248,8 @@ class Worker:
     def _not_sent(self, send: Send, error: KafkaError) -> None:
         """Raises KafkaError if no output can be sent."""
         is_of_another = isinstance(error, (AbortableError, InvalidBatchError))
-        if isinstance(error, SerializationError) or (error.code in OF_THE_RECORD and not is_of_another):
+        is_unfit = isinstance(error, (SerializationError, UnknownPartitionError))
+        if is_unfit or (error.code in OF_THE_RECORD and not is_of_another):
             self._used_state.refused(send, Failure.of(error, retriable=False))
         elif isinstance(error, FencedError):
             raise error

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from raylog.client.cluster_metadata import TopicMetadata
 from raylog.client.cluster_view import parse_servers
-from raylog.client.errors import BufferExhaustedError, ClientClosedError
+from raylog.client.errors import BufferExhaustedError, ClientClosedError, UnknownPartitionError
 from raylog.client.given_values import checked_number
 from raylog.client.network_client import NetworkClient, Random
 from raylog.client.producer.accumulator import ProducerBatch, RecordAccumulator
@@ -207,8 +207,6 @@ class ProducerCore:
         known = self._known(tp.topic, now)
         if known is None or not self.accumulator.has_room(batch.size_bytes):
             return None
-        if tp.partition >= len(known.partitions):  # a topic that grows; the caller may try again
-            self.network.metadata.expire()
         self._check_partition(tp, len(known.partitions))
         return self._append_batch(tp, batch, now, batch.codec)
 
@@ -300,7 +298,8 @@ class ProducerCore:
     def _check_partition(self, tp: TopicPartition, count: int) -> None:
         if not 0 <= tp.partition < count:
             text = f"topic {tp.topic!r} has partitions 0 to {count - 1}, not {tp.partition}"
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
+            self.network.metadata.expire()  # the topic may have grown; the caller may try again
+            raise UnknownPartitionError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
 
     def _check_topic(self, topic: str, code: ErrorCode) -> None:
         failure = self.network.metadata.failure

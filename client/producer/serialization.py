@@ -45,12 +45,14 @@ class Serializers:
             value_bytes = serialized("value", value, self.value, topic, pairs)
             return ProducerRecord(topic, key_bytes, value_bytes, pairs, partition, timestamp_ms, on_delivery), None
         made = made_by("value", value, self.value, topic, pairs)
+        if isinstance(made, str):
+            made = as_bytes("value", made)
         source: ValueSource | None = None
         if ValueSource.can_read(made):
             source = ValueSource(made)
             if source.size <= value_bytes_max:
                 made, source = source.whole(), None
-        value_bytes = None if source is not None else serialized("value", made, None, topic, pairs)
+        value_bytes = None if source is not None else as_bytes("value", made)
         return ProducerRecord(topic, key_bytes, value_bytes, pairs, partition, timestamp_ms, on_delivery), source
 
 
@@ -58,11 +60,18 @@ def serialized(
     what: str, data: Any, serializer: Serializer | None, topic: str, headers: list[tuple[str, bytes | None]]
 ) -> bytes | None:
     """`data` as bytes. Raises SerializationError."""
-    data = made_by(what, data, serializer, topic, headers)
+    return as_bytes(what, made_by(what, data, serializer, topic, headers))
+
+
+def as_bytes(what: str, data: Any) -> bytes | None:
+    """Raises SerializationError for what is neither bytes nor str."""
     if data is None or isinstance(data, bytes):
         return data
     if isinstance(data, str):
-        return data.encode()
+        try:
+            return data.encode()
+        except UnicodeEncodeError as error:
+            raise SerializationError(f"the {what} is no UTF-8: {error}") from error
     if isinstance(data, (bytearray, memoryview)):
         return bytes(data)
     kind = type(data).__name__

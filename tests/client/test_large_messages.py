@@ -381,7 +381,7 @@ def test_a_file_that_cannot_be_read_fails_the_message_and_its_transaction(
     with pytest.raises(KafkaError):
         producer.call("commit_transaction")
     producer.call("abort_transaction")
-    for bad in (open, object(), io.StringIO("x" * 5000), memoryview(value_of(4000))[::2]):
+    for bad in (open, object(), io.StringIO("x" * 5000), memoryview(value_of(4000))[::2], "\ud800" * 5000):
         producer.call("begin_transaction")
         with pytest.raises(SerializationError):
             producer.send(topic, bad)

@@ -356,6 +356,35 @@ def test_what_is_no_output_is_a_failure(bench: Bench) -> None:
         bench.start(not_an_output, retries=0).ended.result(HANG_SECONDS)
 
 
+UNFIT = (
+    ("half \ud800", "SerializationError"),
+    (("half \ud800", b"v"), "SerializationError"),
+    (OutputRecord(b"v", headers={"h": "\ud800"}), "SerializationError"),  # type: ignore[dict-item]
+    (OutputRecord(7), "SerializationError"),
+    (OutputRecord(b"v", partition=99), "UnknownPartitionError"),
+    (OutputRecord(b"v", partition="1"), "TypeError"),  # type: ignore[arg-type]
+    (OutputRecord(b"v", timestamp_ms=1.5), "TypeError"),  # type: ignore[arg-type]
+)
+"""Outputs that no producer can send, and the exceptions that say why."""
+
+
+def unfit(record: raylog.ConsumerRecord) -> Any:
+    number = int(record.value)
+    return UNFIT[number][0] if number < len(UNFIT) else record.value
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_an_output_that_cannot_be_sent_is_a_failure_of_its_record(bench: Bench, delivery: str) -> None:
+    bench.write(len(UNFIT) + 1)
+    running = bench.start(unfit, delivery=delivery, retries=1, dead_letter_topic=bench.letters)
+    wait_until(lambda: running.ended.done() or running.progress().counts.records == len(UNFIT) + 1)
+    running.stop()
+    assert bench.values(1) == [b"%d" % len(UNFIT)]
+    letters = bench.read(bench.letters, len(UNFIT))
+    names = [dict(letter.headers)[ERROR_HEADER + "exception.class.name"] for letter in letters]
+    assert [(name or b"").decode().rpartition(".")[2] for name in names] == [name for _, name in UNFIT]
+
+
 def leave(record: raylog.ConsumerRecord) -> Any:
     raise SystemExit(1)
 

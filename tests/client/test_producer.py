@@ -17,8 +17,9 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 
+from raylog.client.admin.admin_client import AdminClient
 from raylog.client.consumer.consumer import Consumer
-from raylog.client.errors import ClientClosedError, InvalidBatchError
+from raylog.client.errors import ClientClosedError, InvalidBatchError, UnknownPartitionError
 from raylog.client.partitioner import partition_for_key
 from raylog.client.producer.delivery import RecordMetadata
 from raylog.client.producer.interceptors import OutgoingRecord, ProducerInterceptor
@@ -30,6 +31,7 @@ from raylog.transport.endpoints import UNIX_PEER
 from tests.client.producer_faces import FACES, Face
 from tests.client.served import DOORS, JAAS, Served, Target
 from tests.support.certificates import Certificates
+from tests.support.hang import wait_until
 from tests.support.ports import free_ports
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -123,10 +125,14 @@ def test_bad_use_is_named_at_the_call(target: Target, make: Callable[..., Face])
         "the value must be bytes or str, not dict; or give the producer a value_serializer",
     )
     assert code_of(lambda: face.send(topic, b"", headers=[(b"name", b"")]))[0] == "SerializationError INVALID_RECORD"
+    assert code_of(lambda: face.send(topic, b"", key="half \ud800")) == (
+        "SerializationError INVALID_RECORD",
+        r"the key is no UTF-8: 'utf-8' codec can't encode character '\ud800' in position 5: surrogates not allowed",
+    )
     name, message = code_of(lambda: face.send(topic, b"x" * 3000))
     assert (name, "more than max.request.size (2000)" in message) == ("KafkaError MESSAGE_TOO_LARGE", True)
     assert code_of(lambda: face.send(topic, b"", partition=1)) == (
-        "KafkaError UNKNOWN_TOPIC_OR_PARTITION",
+        "UnknownPartitionError UNKNOWN_TOPIC_OR_PARTITION",
         f"topic '{topic}' has partitions 0 to 0, not 1",
     )
     name, message = code_of(lambda: face.send("no-such-topic", b""))
@@ -228,8 +234,27 @@ def test_interceptors(target: Target, make: Callable[..., Face]) -> None:
     face.send_all(topic, sent)
     with pytest.raises(KafkaError):
         face.send(topic, bytearray(), headers=[(b"name", b"")])
+    with pytest.raises(KafkaError):
+        face.send(topic, bytearray(), key="\ud800")
     assert [message.headers() for message in target.read(topic, 100)] == [[("stamp", value)] for value in sent]
-    assert ends == [*(str(number) for number in range(100)), "SerializationError"]
+    assert ends == [*(str(number) for number in range(100)), "SerializationError", "SerializationError"]
+
+
+@faces
+def test_a_new_partition_is_known_soon_after_it_was_named(target: Target, make: Callable[..., Face]) -> None:
+    topic = target.new_topic()
+    face = make(**target.settings("unix"))
+    face.send_all(topic, [b""])
+    with AdminClient(bootstrap_servers=target.plain) as admin:
+        admin.create_partitions({topic: 2})
+
+    def sends() -> bool:
+        with suppress(UnknownPartitionError):
+            face.send(topic, b"v", partition=1)
+            return True
+        return False
+
+    wait_until(sends)
 
 
 @faces
