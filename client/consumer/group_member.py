@@ -105,8 +105,9 @@ class GroupMember:
         self._joined_topics: frozenset[str] = frozenset()
         """What the member has told the group that it wants."""
         self._counts: Mapping[str, int] = {}
-        """The partitions of the topics when this member last assigned them."""
+        """The partitions of the topics when this member last assigned them, or began to lead the group."""
         self._members: Sequence[MemberSubscription] = ()
+        """Those to assign partitions to; none if all keep what they have (KIP-814)."""
         self._shares: tuple[SyncGroupRequestAssignment, ...] = ()
         """What this member, as the leader, has shared out."""
         self._assigned: Sequence[TopicPartition] = ()
@@ -356,7 +357,9 @@ class GroupMember:
         if metadata.all_topics and not self.leader_topics <= metadata.topics.keys():
             self._topics_from = metadata.updates + 1
             metadata.expire()
-        self.step = Step.SYNCING if response.skip_assignment else Step.ASSIGNING
+        if response.skip_assignment:
+            self._members = ()
+        self.step = Step.ASSIGNING
 
     def _assign(self, now: Now) -> None:
         """Once the topics of all members are known, which the consumer asks for.
@@ -371,7 +374,7 @@ class GroupMember:
             log.warning("topics not assigned", extra={"group": self._group_id, "topics": sorted(unknown)})
         self._counts = self._partition_counts()
         try:
-            shares = self._assignor().assign(self._members, self._counts)
+            shares = self._assignor().assign(self._members, self._counts) if self._members else {}
         except KafkaError as error:
             self._fail(error, now)
             self._begin_anew()

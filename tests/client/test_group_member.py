@@ -85,7 +85,7 @@ class Bench:
             self.member.callback_done(self.now)
         self.core.end_poll(self.now)
 
-    def joined(self, topics: list[str]) -> None:
+    def joined(self, topics: list[str], *, skip_assignment: bool = False) -> None:
         """As the leader of a group whose only member wants these."""
         ((request, answered),) = self.sent
         self.sent.clear()
@@ -93,7 +93,12 @@ class Bench:
         data = consumer_protocol.encode(ConsumerProtocolSubscription(topics=tuple(topics)))
         member = JoinGroupResponseMember(member_id="m", metadata=data)
         response = JoinGroupResponse(
-            generation_id=1, protocol_name="range", leader="m", member_id="m", members=(member,)
+            generation_id=1,
+            protocol_name="range",
+            leader="m",
+            member_id="m",
+            members=(member,),
+            skip_assignment=skip_assignment,
         )
         answered(response, self.now)
         self.poll()
@@ -140,3 +145,21 @@ def test_a_leader_by_pattern_waits_for_one_response_and_assigns_what_it_shows() 
     assert bench.assigned() == {"a": [0]}
     bench.shows({"a": 1})
     assert (bench.member.step, bench.sent) == (Step.IN, [])
+
+
+def test_a_leader_whose_assignment_is_kept_assigns_anew_only_when_a_topic_changes() -> None:
+    """As a static leader that is restarted (KIP-814); another member wants topic b."""
+    bench = Bench(["a"])
+    bench.shows({"a": 1})
+    bench.joined(["a", "b"], skip_assignment=True)
+    bench.shows({"a": 1, "b": 2})
+    ((request, answered),) = bench.sent
+    bench.sent.clear()
+    assert request.assignments == ()
+    answered(SyncGroupResponse(assignment=consumer_protocol.encode(ConsumerProtocolAssignment())), bench.now)
+    bench.poll()
+    bench.shows({"a": 1, "b": 2})
+    assert (bench.member.step, bench.sent) == (Step.IN, [])
+    bench.shows({"a": 1, "b": 3})
+    bench.joined(["a", "b"])
+    assert bench.assigned() == {"a": [0], "b": [0, 1, 2]}
