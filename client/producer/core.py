@@ -91,7 +91,7 @@ class ProducerCore:
 
         None if the topic's metadata or memory is missing. Raises KafkaError where waiting would not help.
         """
-        self._check_open()
+        self._check_send()
         transactions = self.sender.transactions
         topic, partition, record_bytes = record.topic, record.partition, record.bytes_max
         self._check_size(record_bytes)
@@ -170,7 +170,7 @@ class ProducerCore:
 
     def table_appender(self, topic: str, table: Table, now: Now) -> TableAppender | None:
         """None while the topic's metadata is missing. Raises KafkaError as `try_append`."""
-        self._check_open()
+        self._check_send()
         known = self._known(topic, now)
         if known is None:
             return None
@@ -188,7 +188,7 @@ class ProducerCore:
 
     def append_table(self, topic: str, appender: TableAppender, now: Now) -> bool:
         """Append its encoded batch; False if there is no memory for it. Raises KafkaError as `try_append`."""
-        self._check_open()
+        self._check_send()
 
         def append(partition: int, builder: BatchBuilder) -> ProducerBatch:
             return self._append_batch(TopicPartition(topic, partition), builder, now)
@@ -200,7 +200,7 @@ class ProducerCore:
 
         Raises KafkaError as `try_append`.
         """
-        self._check_open()
+        self._check_send()
         if batch.size_bytes > self.settings.buffer_bytes:
             text = f"the batch has {batch.size_bytes} bytes, more than buffer.memory ({self.settings.buffer_bytes})"
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, text)
@@ -225,11 +225,20 @@ class ProducerCore:
                 error = KafkaError(ErrorCode.TRANSACTION_ABORTABLE, text)
             self.sender.transactions.batch_failed(error, sent=False)
 
+    def partition_count(self, topic: str, now: Now) -> int | None:
+        """None while the topic's metadata is missing. Raises KafkaError as `try_append`; needs no transaction."""
+        self._check_open()
+        known = self._known(topic, now)
+        return None if known is None else len(known.partitions)
+
     def _check_open(self) -> None:
         if self.closed:
             raise ClientClosedError("the producer is closed")
         if self.sender.failure is not None:
             raise self.sender.failure
+
+    def _check_send(self) -> None:
+        self._check_open()
         if self.sender.transactions is not None:
             self.sender.transactions.check_send()
 

@@ -367,17 +367,17 @@ class Producer:
 
     def partitions_for(self, topic: str) -> Sequence[int]:
         """The partitions of the topic. Waits for its metadata, at most max.block.ms. Raises KafkaError."""
+        count: int | None = None
+
+        def known() -> bool:
+            nonlocal count
+            count = self._core.partition_count(topic, now())
+            return count is not None
+
         with self._changed:
-            self._core.sender.uses(topic, now())
-            self._loop.poke_threadsafe()
-
-            def known() -> bool:
-                found = self._core.network.metadata.topic(topic)
-                return found is not None and found.usable
-
-            if not self._wait(known, self._core.settings.block_ms_max / 1000):
-                raise self._core.timed_out(topic, self._core.settings.block_ms_max)
-            return range(len(self._core.network.metadata.topics[topic].partitions))
+            self._until(known, topic)
+        assert count is not None
+        return range(count)
 
     def flush(self, timeout: float | None = None) -> int:
         """Send everything now, and wait until all that was sent before is acknowledged or has failed.
@@ -507,7 +507,7 @@ class Producer:
         if possible():
             return
         if self._thread.is_current:
-            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "send() by a callback cannot wait for metadata or memory")
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "a callback cannot wait for metadata or memory")
         self._core.sender.flushes += 1  # batches that linger hold memory
         self._loop.poke_threadsafe()
         try:

@@ -384,7 +384,21 @@ def test_a_closed_producer(target: Target) -> None:
     producer = Producer(**target.settings("unix"))
     producer.close()
     producer.close()
-    assert code_of(lambda: producer.send("t", b"")) == ("ClientClosedError INVALID_REQUEST", "the producer is closed")
+    for call in (lambda: producer.send("t", b""), lambda: producer.partitions_for("t")):
+        assert code_of(call) == ("ClientClosedError INVALID_REQUEST", "the producer is closed")
+
+
+def test_the_partitions_of_a_topic_with_a_lasting_error_are_not_waited_for(target: Target) -> None:
+    with Producer(**target.settings("unix")) as producer:
+        asked = code_of(lambda: producer.partitions_for("bad/name"))
+        assert asked == code_of(lambda: producer.send("bad/name", b""))
+        assert asked[0] == "KafkaError INVALID_TOPIC_EXCEPTION"
+
+
+def test_the_partitions_of_a_topic_need_no_transaction(target: Target) -> None:
+    topic = target.new_topic(2)
+    with Producer(**target.settings("unix"), transactional_id=f"asks-{topic}") as producer:
+        assert list(producer.partitions_for(topic)) == [0, 1]
 
 
 def test_a_topic_whose_partitions_were_asked_for_is_not_kept_for_ever(target: Target) -> None:
