@@ -4,7 +4,8 @@ Offset -1 is the high watermark. The response waits up to timeout_ms until all l
 offset; the low watermark is the smallest of theirs. The records are unreadable on the leader at once; files are deleted
 by the next retention check. A broker that is killed before log.flush.start.offset.checkpoint.interval.ms have passed
 may restart with the old log start offset, as in Kafka. A topic whose cleanup.policy lacks delete is refused with
-POLICY_VIOLATION. Requires DELETE on each topic.
+POLICY_VIOLATION. Of a partition that a request names twice the last offset counts, as in Kafka. Requires DELETE on
+each topic.
 """
 
 from __future__ import annotations
@@ -35,17 +36,13 @@ LIVE_BROKERS_CHANGED: Final = "live brokers changed"
 
 
 def handle(broker: BrokerServices, exchange: Exchange, request: DeleteRecordsRequest) -> DeleteRecordsResponse | None:
-    topics = [
-        (
-            topic.name,
-            [
-                _delete(broker, exchange, TopicPartition(topic.name, wanted.partition_index), wanted.offset)
-                for wanted in topic.partitions
-            ],
-        )
+    offsets = {
+        TopicPartition(topic.name, wanted.partition_index): wanted.offset
         for topic in request.topics
-    ]
-    delayed = _DelayedDeletion(broker, exchange, topics, timeout_ms=request.timeout_ms)
+        for wanted in topic.partitions
+    }
+    deletions = [_delete(broker, exchange, tp, offset) for tp, offset in offsets.items()]
+    delayed = _DelayedDeletion(broker, exchange, deletions, timeout_ms=request.timeout_ms)
     if not delayed.try_complete(0):
         if request.timeout_ms > 0:
             exchange.wait_for(delayed, delayed.keys())
@@ -104,46 +101,39 @@ class _DelayedDeletion:
         self,
         broker: BrokerServices,
         exchange: Exchange,
-        topics: Sequence[tuple[str, Sequence[_Deletion]]],
+        deletions: Sequence[_Deletion],
         *,
         timeout_ms: int,
     ) -> None:
         self._broker = broker
         self._exchange = exchange
-        self._topics = topics
+        self._deletions = deletions
+        self._pending = [deletion for deletion in deletions if deletion.is_pending]
         self.deadline_ms = exchange.now.monotonic_ms + timeout_ms
 
     def keys(self) -> list[Hashable]:
         """The keys of the changes that may complete it."""
-        return [LIVE_BROKERS_CHANGED, *(Readable(each.topic_partition) for each in self._pending())]
+        return [LIVE_BROKERS_CHANGED, *(Readable(each.topic_partition) for each in self._pending)]
 
     def try_complete(self, grown_bytes: int) -> bool:
-        for deletion in self._pending():
-            deletion.check(self._broker)
-        if self._pending():
-            return False
+        """Check partitions only up to the first that is still pending: each follower's progress in each calls this."""
+        while self._pending:
+            self._pending[-1].check(self._broker)
+            if self._pending[-1].is_pending:
+                return False
+            self._pending.pop()
         self.complete()
         return True
 
     def complete(self) -> None:
-        self._exchange.answer(
-            DeleteRecordsResponse(
-                topics=tuple(
-                    DeleteRecordsTopicResult(
-                        name=name,
-                        partitions=tuple(
-                            DeleteRecordsPartitionResult(
-                                partition_index=each.topic_partition.partition,
-                                low_watermark=each.low_watermark,
-                                error_code=each.error_code,
-                            )
-                            for each in deletions
-                        ),
-                    )
-                    for name, deletions in self._topics
-                )
+        for deletion in self._pending:
+            deletion.check(self._broker)
+        results: dict[str, list[DeleteRecordsPartitionResult]] = {}
+        for deletion in self._deletions:
+            topic, partition = deletion.topic_partition
+            result = DeleteRecordsPartitionResult(
+                partition_index=partition, low_watermark=deletion.low_watermark, error_code=deletion.error_code
             )
-        )
-
-    def _pending(self) -> list[_Deletion]:
-        return [each for _, deletions in self._topics for each in deletions if each.is_pending]
+            results.setdefault(topic, []).append(result)
+        topics = [DeleteRecordsTopicResult(name=name, partitions=tuple(found)) for name, found in results.items()]
+        self._exchange.answer(DeleteRecordsResponse(topics=tuple(topics)))

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from raylog.core.errors import ErrorCode
-from raylog.core.ids import TopicPartition
+from raylog.core.ids import BrokerId, Offset, TopicPartition
 from raylog.protocol import registry
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from raylog.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from raylog.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from raylog.replication.partition import Partition
 from tests.broker.test_lifecycle import listen_in
 from tests.support.direct_broker import DirectBroker
 from tests.support.direct_cluster import DirectCluster, DirectMember
 
 OUT_OF_RANGE = (-1, ErrorCode.OFFSET_OUT_OF_RANGE)
 EARLIEST = -2
+COUNT = 30
+PAIRS = [(0, 6), (1, 0), (0, 11), (0, 4)]
+"""(partition, offset) in a request."""
 
 
 @pytest.fixture
@@ -30,12 +36,16 @@ def broker() -> DirectBroker:
 def delete(
     broker: DirectBroker, *offsets: int, topic: str = "t", partition: int = 0, version: int = 2
 ) -> list[tuple[int, ErrorCode]]:
-    """(low watermark, error) for each."""
-    wanted = tuple(DeleteRecordsPartition(partition_index=partition, offset=offset) for offset in offsets)
-    request = DeleteRecordsRequest(topics=(DeleteRecordsTopic(name=topic, partitions=wanted),), timeout_ms=1000)
-    (answered,) = broker.call(request, version=version).topics
-    assert (answered.name, {result.partition_index for result in answered.partitions}) == (topic, {partition})
-    return [(result.low_watermark, result.error_code) for result in answered.partitions]
+    """(low watermark, error) of one request for each offset."""
+    results = []
+    for offset in offsets:
+        wanted = (DeleteRecordsPartition(partition_index=partition, offset=offset),)
+        request = DeleteRecordsRequest(topics=(DeleteRecordsTopic(name=topic, partitions=wanted),), timeout_ms=1000)
+        (answered,) = broker.call(request, version=version).topics
+        [result] = answered.partitions
+        assert (answered.name, result.partition_index) == (topic, partition)
+        results.append((result.low_watermark, result.error_code))
+    return results
 
 
 def fetch(broker: DirectBroker, offset: int) -> tuple[ErrorCode, int]:
@@ -62,6 +72,18 @@ def test_records_before_the_offset_are_unreadable_at_once(broker: DirectBroker, 
 
 def test_the_log_start_offset_never_decreases(broker: DirectBroker) -> None:
     assert delete(broker, 4, 2, 0, 4) == [(4, ErrorCode.NONE)] * 4
+
+
+def test_the_last_offset_counts_of_a_partition_that_is_named_twice(broker: DirectBroker) -> None:
+    named = [DeleteRecordsPartition(partition_index=partition, offset=offset) for partition, offset in PAIRS]
+    topics = (
+        DeleteRecordsTopic(name="t", partitions=tuple(named[:2])),
+        DeleteRecordsTopic(name="t", partitions=tuple(named[2:])),
+    )
+    (answered,) = broker.call(DeleteRecordsRequest(topics=topics, timeout_ms=1000), version=2).topics
+    results = [(result.partition_index, result.low_watermark, result.error_code) for result in answered.partitions]
+    assert results == [(0, 4, ErrorCode.NONE), (1, 0, ErrorCode.NONE)]
+    assert earliest(broker) == 4
 
 
 def test_at_most_to_the_high_watermark(broker: DirectBroker) -> None:
@@ -175,3 +197,56 @@ class TestReplicas:
         leader.links.held = [leader.broker.lifecycle.link]
         cluster.pass_time(9_000)
         assert self.result(leader, sent) == (-1, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+class TestManyPartitions:
+    """One request for many partitions, each with a record, whose follower lags."""
+
+    @pytest.fixture
+    def cluster(self) -> DirectCluster:
+        cluster = DirectCluster(2, {"replica.fetch.wait.max.ms": "500"})
+        cluster.create_topic("t", on=[[0, 1]] * COUNT)
+        cluster.pass_time(2000)
+        for number in range(COUNT):
+            assert cluster.brokers[0].produce([b"x"], partition=number).error_code == ErrorCode.NONE
+        cluster.pass_time(2000)
+        cluster.brokers[1].silent = True
+        return cluster
+
+    def send(self, member: DirectMember, *, timeout_ms: int = 5000) -> tuple[int, int]:
+        wanted = tuple(DeleteRecordsPartition(partition_index=number, offset=1) for number in range(COUNT))
+        topics = (DeleteRecordsTopic(name="t", partitions=wanted),)
+        return member.send(DeleteRecordsRequest(topics=topics, timeout_ms=timeout_ms), version=2)
+
+    def codes(self, member: DirectMember, sent: tuple[int, int]) -> list[ErrorCode]:
+        answer = member.answer(sent)
+        assert answer is not None
+        return [result.error_code for result in answer.topics[0].partitions]
+
+    def test_each_change_makes_it_check_few_partitions(
+        self, cluster: DirectCluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        checked: list[Partition] = []
+        low_watermark_of = Partition.low_watermark
+
+        def low_watermark(partition: Partition, is_alive: Callable[[BrokerId], bool]) -> Offset:
+            checked.append(partition)
+            return low_watermark_of(partition, is_alive)
+
+        monkeypatch.setattr(Partition, "low_watermark", low_watermark)
+        leader, slow = cluster.brokers
+        sent = self.send(leader)
+        slow.silent = False
+        cluster.pass_time(2000)
+        assert self.codes(leader, sent) == [ErrorCode.NONE] * COUNT
+        assert len(checked) <= 5 * COUNT
+
+    @pytest.mark.parametrize("failed", [0, COUNT - 1])
+    def test_at_the_deadline_each_has_its_own_error(self, cluster: DirectCluster, failed: int) -> None:
+        leader = cluster.brokers[0]
+        sent = self.send(leader, timeout_ms=1)
+        leader.broker.partition(TopicPartition("t", failed)).log.take_offline("for the test")
+        cluster.pass_time(1)
+        expected = [ErrorCode.REQUEST_TIMED_OUT] * COUNT
+        expected[failed] = ErrorCode.KAFKA_STORAGE_ERROR
+        assert self.codes(leader, sent) == expected
