@@ -350,6 +350,8 @@ class Broker(Node):
             limits=lambda: self.settings.replica_fetch,
             hooks=CopyHooks(
                 truncate=self.table.truncate,
+                restart=self.table.restart,
+                is_in_sync=self._is_in_sync,
                 free_ms=self._free_to_copy_ms,
                 on_copied=self._copied,
                 on_committed=self.partition_committed,

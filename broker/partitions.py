@@ -362,10 +362,22 @@ class PartitionTable:
 
     def truncate(self, tp: TopicPartition, offset: Offset) -> None:
         """Truncate records that the leader does not have. Raises KafkaError."""
+        self._directory_of(tp).truncate_log(tp, offset)
+        self.online[tp].truncated()
+
+    def restart(self, tp: TopicPartition, offset: Offset) -> None:
+        """Remove all records, so that the log begins at `offset`. Raises KafkaError."""
+        partition = self.online[tp]
+        if offset < partition.log.log_end_offset:
+            self._directory_of(tp).begin_log_at(tp, offset)
+        else:  # the checkpoints remain valid
+            partition.log.truncate_fully_and_start_at(offset)
+        partition.truncated()
+
+    def _directory_of(self, tp: TopicPartition) -> LogDir:
         log_dir = self.log_dirs.holder(tp)
         assert log_dir is not None
-        log_dir.truncate_log(tp, offset)
-        self.online[tp].truncated()
+        return log_dir
 
     def write_log_start_offsets(self, now: Now) -> None:
         """Write the log start offsets, which a later start cannot recover from the logs."""

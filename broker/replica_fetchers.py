@@ -44,6 +44,10 @@ class CopyHooks(NamedTuple):
     """Callbacks to the owner of the replicas."""
 
     truncate: Callable[[TopicPartition, Offset], None]
+    restart: Callable[[TopicPartition, Offset], None]
+    """Called for a log that must be emptied and begin at this offset."""
+    is_in_sync: Callable[[Partition], bool]
+    """Whether this broker is in the ISR by its metadata image."""
     free_ms: Callable[[Partition, Now], int]
     """The time from which a partition may be replicated, if it is throttled."""
     on_copied: Callable[[Partition, int, Now], None]
@@ -188,7 +192,7 @@ class _Copy:
         partition = self._partition
         try:
             if result.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                return _restart_log(partition, Offset(result.log_start_offset))
+                return self._restart_log(Offset(result.log_start_offset))
             if result.error_code != ErrorCode.NONE:
                 return False
             if result.diverging_epoch.epoch != NO_LEADER_EPOCH:
@@ -209,6 +213,20 @@ class _Copy:
             self.records_ms = now.monotonic_ms
         if committed:
             self._hooks.on_committed(self.tp)
+        return True
+
+    def _restart_log(self, leader_start: Offset) -> bool:
+        """The leader cannot continue at this log's end: begin where its log does, if no record is lost by that.
+
+        Its log starts beyond this one's end, or this log is empty and starts after records of the leader. In the second
+        case the log end offset decreases, so a replica in the ISR waits until the leader has removed it.
+        """
+        log = self._partition.log
+        is_empty = log.log_start_offset == log.log_end_offset
+        must_go_back = is_empty and 0 <= leader_start < log.log_start_offset
+        if leader_start <= log.log_end_offset and (not must_go_back or self._hooks.is_in_sync(self._partition)):
+            return False
+        self._hooks.restart(self.tp, leader_start)
         return True
 
 
@@ -340,12 +358,3 @@ def _common_end(partition: Partition, result: FetchPartitionResponse) -> Offset:
     _, own_end = log.end_offset_for_epoch(LeaderEpoch(result.diverging_epoch.epoch))
     ends = [result.diverging_epoch.end_offset, log.log_end_offset, *([own_end] if own_end >= 0 else [])]
     return Offset(min(ends))
-
-
-def _restart_log(partition: Partition, leader_start: Offset) -> bool:
-    """The leader no longer has the next offset: if its log starts beyond this one's end, restart this log there."""
-    if leader_start <= partition.log.log_end_offset:
-        return False
-    partition.log.truncate_fully_and_start_at(leader_start)
-    partition.truncated()
-    return True

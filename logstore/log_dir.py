@@ -335,9 +335,9 @@ class LogDir:
         self.logs[topic_partition].truncate_to(offset)
 
     def begin_log_at(self, topic_partition: TopicPartition, offset: Offset) -> None:
-        """The same with `Log.truncate_fully_and_start_at`, even if the log extends beyond `offset`."""
+        """The same with `Log.truncate_fully_and_start_at`, wherever `offset` is."""
         log = self.logs[topic_partition]
-        self._write_checkpoints_before_cut(topic_partition, log.log_start_offset)
+        self._write_checkpoints_before_cut(topic_partition, min(log.log_start_offset, offset))
         log.truncate_fully_and_start_at(offset)
 
     def write_checkpoints(self) -> None:
@@ -685,9 +685,14 @@ class LogDir:
         return {tp: log.recovery_point for tp, log in self.logs.items() if log.offline_reason is None}
 
     def _write_checkpoints_before_cut(self, topic_partition: TopicPartition, offset: Offset) -> None:
-        """The recovery point on disk moves down to `offset` before the truncation, the one in memory does not. So does
-        the offset up to which the log is compacted."""
-        for name, current in ((RECOVERY_POINT_FILE, self._recovery_points), (CLEANER_OFFSET_FILE, self._cleaned)):
+        """The recovery point on disk moves down to `offset` before the truncation, the one in memory does not. So do
+        the offset up to which the log is compacted, the log start offset and the high watermark."""
+        checkpoints = [(RECOVERY_POINT_FILE, self._recovery_points), (CLEANER_OFFSET_FILE, self._cleaned)]
+        if offset < self.logs[topic_partition].log_start_offset:
+            checkpoints.append((LOG_START_OFFSET_FILE, self._log_start_offsets))
+        if offset < self.high_watermarks.get(topic_partition, 0):
+            checkpoints.append((HIGH_WATERMARK_FILE, self.high_watermarks.copy))
+        for name, current in checkpoints:
             if not self._checkpoints[name].is_at_most(topic_partition, offset):
                 offsets = current()
                 if topic_partition in offsets:

@@ -119,10 +119,14 @@ class InSyncReplicas:
         """Whether the leader is the only member of the ISR and no change is proposed."""
         return self.proposed is None and len(self.isr) == 1
 
+    @property
+    def maximal_isr(self) -> frozenset[BrokerId]:
+        """The ISR, and the replicas that a request to the controller may add or has added to it."""
+        return self.isr if self.proposed is None else self.isr | self.proposed | self._unresolved
+
     def committed_upto(self, leader_end_offset: int) -> int:
         """The high watermark: the maximal ISR has all records below it. It may decrease when a replica is added."""
-        maximal_isr = self.isr if self.proposed is None else self.isr | self.proposed | self._unresolved
-        ends = [self.followers[replica].log_end_offset for replica in maximal_isr if replica != self._leader]
+        ends = [self.followers[replica].log_end_offset for replica in self.maximal_isr if replica != self._leader]
         return min([leader_end_offset, *ends])
 
     def reassigned(self, replicas: Collection[BrokerId], now_ms: int) -> None:

@@ -123,6 +123,16 @@ class Partition:
         )
         return self._advance(replicas) or log_start_moved
 
+    def check_follower_start(self, replica: BrokerId, offset: int, *, log_start_offset: int) -> None:
+        """Refuse a follower whose empty log begins after records of this one: it would never have those.
+
+        Such a log is left over from before an unclean election. A follower in the ISR has deleted the records.
+        Raises KafkaError: OFFSET_OUT_OF_RANGE, NOT_LEADER_OR_FOLLOWER.
+        """
+        if log_start_offset == offset > self.log.log_start_offset and replica not in self._leading().maximal_isr:
+            what = f"{self.topic_partition}: a replica without records must begin at {self.log.log_start_offset}"
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, what)
+
     def low_watermark(self, is_alive: Callable[[BrokerId], bool]) -> Offset:
         """The smallest log start offset of this leader and the live followers; -1 if one has not fetched yet.
 

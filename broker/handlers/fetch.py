@@ -207,7 +207,7 @@ class _Reading:
         partition = self._broker.partition(tp)
         partition.check_leader_epoch(wanted.current_leader_epoch)
         offset = Offset(wanted.fetch_offset)
-        if partition.diverging_epoch(LeaderEpoch(wanted.last_fetched_epoch), offset) is not None:
+        if self._diverging_epoch(partition, wanted) is not None:
             return
         if not partition.log.log_start_offset <= offset <= partition.log.log_end_offset:
             return
@@ -328,6 +328,13 @@ class _Reading:
             return self._broker.partition(tp)
         return self._broker.replica(tp)
 
+    def _diverging_epoch(self, partition: Partition, wanted: FetchPartition) -> tuple[LeaderEpoch, Offset] | None:
+        """Where the reader's log diverges from this one. Raises KafkaError as `Partition` does."""
+        if self.is_follower:
+            replica = BrokerId(self._request.replica_id)
+            partition.check_follower_start(replica, wanted.fetch_offset, log_start_offset=wanted.log_start_offset)
+        return partition.diverging_epoch(LeaderEpoch(wanted.last_fetched_epoch), Offset(wanted.fetch_offset))
+
     def _preferred_replica(self, partition: Partition, offset: int) -> BrokerId:
         """The replica the consumer should read from instead of this leader; NO_BROKER_ID: none."""
         if not self._rack_id or partition.replicas is None:
@@ -359,7 +366,7 @@ class _Reading:
                 )
             if self.is_follower:  # it may have to restart its log there
                 log_start_offset = partition.log.log_start_offset
-            diverging = partition.diverging_epoch(LeaderEpoch(wanted.last_fetched_epoch), Offset(wanted.fetch_offset))
+            diverging = self._diverging_epoch(partition, wanted)
             if diverging is not None:
                 epoch, end_offset = diverging
                 return FetchPartitionResponse(

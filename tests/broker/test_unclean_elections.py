@@ -7,8 +7,13 @@ from typing import Any
 import pytest
 
 from raylog.core.errors import ErrorCode
-from raylog.core.ids import TopicPartition
+from raylog.core.ids import Offset, TopicPartition
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
+from raylog.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from raylog.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -138,3 +143,76 @@ def test_logs_that_diverged_in_several_epochs_become_equal() -> None:
     logs = [member.broker.partitions[TP].log for member in cluster.brokers]
     assert logs[0].leader_epochs.entries == logs[1].leader_epochs.entries
     assert leader(running) == (running.broker_id, (0, 1))
+
+
+def delete_all(member: DirectMember) -> None:
+    topic = DeleteRecordsTopic(name="t", partitions=(DeleteRecordsPartition(partition_index=0, offset=-1),))
+    member.call(DeleteRecordsRequest(topics=(topic,), timeout_ms=0), version=2)
+
+
+def empty_log_ahead_of_an_unclean_leader(produced: int) -> DirectCluster:
+    """Broker 0 has deleted a, b and c: its log is empty and begins at 3. Broker 1 has a, was then elected, and has
+    appended so many records when broker 0 returns."""
+    cluster = DirectCluster(2, {"replica.fetch.wait.max.ms": "100"})
+    cluster.create_topic("t", on=[[0, 1]])
+    cluster.pass_time(100)
+    first, second = cluster.brokers
+    assert first.produce([b"a"]).error_code == ErrorCode.NONE
+    second.stop()
+    cluster.pass_time(100)
+    for value in (b"b", b"c"):
+        assert first.produce([value]).error_code == ErrorCode.NONE
+    delete_all(first)
+    cluster.pass_time(70_000)
+    first.stop(clean=False)
+    second.start()
+    cluster.pass_time(100)
+    allow(second, TOPIC, "t")
+    for number in range(produced):
+        assert second.produce([b"%d" % number]).error_code == ErrorCode.NONE
+    first.start()
+    cluster.pass_time(3000)
+    return cluster
+
+
+@pytest.mark.parametrize("produced", [1, 2, 4])
+def test_a_follower_whose_empty_log_begins_beyond_records_of_the_leader_copies_them(produced: int) -> None:
+    """The log of the leader ends before the start of the follower's, there, or after it."""
+    cluster = empty_log_ahead_of_an_unclean_leader(produced)
+    first, second = cluster.brokers
+    assert leader(second) == (1, (0, 1))
+    assert second.produce([b"last"]).error_code == ErrorCode.NONE
+    second.stop(clean=False)
+    cluster.pass_time(3000)
+    assert leader(first) == (0, (0,))
+    assert fetch(first) == [b"a", *(b"%d" % number for number in range(produced)), b"last"]
+
+
+def test_a_follower_in_the_isr_keeps_its_log_end_offset() -> None:
+    """Elected with a lower one, it would use the offsets of committed records again."""
+    cluster = DirectCluster(2, {"replica.fetch.wait.max.ms": "100", "replica.lag.time.max.ms": "5000"})
+    cluster.create_topic("t", on=[[0, 1]])
+    cluster.pass_time(100)
+    first, second = cluster.brokers
+    assert first.produce([b"a", b"b"]).error_code == ErrorCode.NONE
+    delete_all(first)
+    cluster.pass_time(1000)
+    first.broker.table.restart(TP, Offset(0))  # as if its disk had lost the records
+    cluster.pass_time(1000)
+    assert (leader(second), second.broker.partitions[TP].log.log_end_offset) == ((0, (0, 1)), 2)
+    cluster.pass_time(10_000)
+    assert (leader(second), second.broker.partitions[TP].log.log_end_offset) == ((0, (0, 1)), 0)
+
+
+def test_a_follower_in_the_isr_may_have_deleted_more_records_than_the_leader() -> None:
+    cluster = DirectCluster(2, {"replica.fetch.wait.max.ms": "100"})
+    cluster.create_topic("t", on=[[0, 1]])
+    cluster.pass_time(100)
+    first, second = cluster.brokers
+    assert first.produce([b"a", b"b"]).error_code == ErrorCode.NONE
+    cluster.pass_time(1000)
+    log = second.broker.partitions[TP].log
+    log.delete_records_before(Offset(2))
+    cluster.pass_time(1000)
+    assert first.produce([b"c"]).error_code == ErrorCode.NONE
+    assert (leader(first), log.log_start_offset, log.log_end_offset) == ((0, (0, 1)), 2, 3)

@@ -526,6 +526,22 @@ def test_truncation_writes_no_checkpoint_that_is_low_enough() -> None:
     assert [disk.status(path).identity for path in paths] == written
 
 
+def test_a_log_that_restarts_below_its_start_has_all_new_records_after_a_crash() -> None:
+    """No checkpoint from before the restart applies to the new records."""
+    disk, log_dir, log = four_records()
+    log.delete_records_before(Offset(4))
+    log_dir.write_checkpoints()
+    log_dir.write_high_watermarks({A0: Offset(4)})
+    log_dir.begin_log_at(A0, Offset(1))
+    append(log, batch(b"x"), batch(b"y"))
+    log.flush()
+    log_dir.abandon()
+    disk.crash(power_cut=True)
+    log_dir = open_dir(disk)
+    assert contents(log_dir.logs[A0]) == [(1, b"x"), (2, b"y")]
+    assert log_dir.high_watermarks[A0] <= 1
+
+
 def test_truncation_lowers_a_checkpoint_that_is_being_written() -> None:
     disk = new_disk()
     log_dir = open_dir(disk)
