@@ -486,7 +486,9 @@ class ConsumerGroups:
         for record in decided:
             if isinstance(record, MemberAssigned):
                 key = (record.group, record.member_id)
-                member = self.groups[record.group].members[record.member_id]
+                member = self.groups[record.group].members.get(record.member_id)
+                if member is None:
+                    continue  # a later record of the batch has replaced it
                 if record.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
                     self._revocations.set(key, now.monotonic_ms + member.rebalance_timeout_ms)
                 else:

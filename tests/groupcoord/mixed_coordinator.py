@@ -103,6 +103,7 @@ class ClassicClient:
     coordinator: MixedCoordinator
     topics: tuple[str, ...]
     cooperative: bool = False
+    instance_id: str | None = None
     member_id: str = ""
     generation: int = NO_GENERATION
     owned: Partitions = NO_PARTITIONS
@@ -149,7 +150,7 @@ class ClassicClient:
         request = JoinRequest(
             group_id="g",
             member_id=self.member_id,
-            group_instance_id=None,
+            group_instance_id=self.instance_id,
             client_id="c",
             client_host="/h",
             session_timeout_ms=SESSION_MS,
@@ -179,7 +180,7 @@ class ClassicClient:
             group_id="g",
             generation_id=self.generation,
             member_id=self.member_id,
-            group_instance_id=None,
+            group_instance_id=self.instance_id,
             protocol_type="consumer",
             protocol_name=self.protocol,
             assignments=self._shares(),
@@ -231,7 +232,7 @@ class ClassicClient:
 
     def _heartbeat(self) -> None:
         code = self.coordinator.shard.classic_heartbeat(
-            "g", self.generation, self.member_id, None, self.coordinator.now
+            "g", self.generation, self.member_id, self.instance_id, self.coordinator.now
         )
         if code is not ErrorCode.NONE:
             self._refused(code)

@@ -17,10 +17,14 @@ from tests.groupcoord.consumer_coordinator import REBALANCE_MS, SESSION_MS, Clie
 from tests.groupcoord.mixed_coordinator import ClassicClient, MixedCoordinator
 
 
-def grown(*, cooperative: bool, count: int = 1) -> tuple[MixedCoordinator, list[ClassicClient]]:
-    """A stable classic group."""
+def grown(
+    *, cooperative: bool, count: int = 1, is_static: bool = False
+) -> tuple[MixedCoordinator, list[ClassicClient]]:
+    """A stable classic group; static members have the instance ids 0, 1, 2 and so on."""
     coordinator = MixedCoordinator(t=4)
-    members = [ClassicClient(coordinator, ("t",), cooperative) for _ in range(count)]
+    members = [
+        ClassicClient(coordinator, ("t",), cooperative, str(number) if is_static else None) for number in range(count)
+    ]
     for _ in range(8):
         for member in members:
             member.beat()
@@ -202,6 +206,24 @@ def test_a_cooperative_member_keeps_what_it_uses_when_the_upgrade_interrupts_a_r
     assert coordinator.is_consumer_group
     assert [len(member.owned) for member in members] == [2, 2]
     assert other.owned == frozenset()
+
+
+def test_a_static_classic_member_that_changes_its_protocol_is_replaced_as_it_upgrades_the_group() -> None:
+    """The other member has a session as before."""
+    coordinator, (replaced, other) = grown(cooperative=True, count=2, is_static=True)
+    client = Client(coordinator, "m", ("t",), instance_id="0")
+    client.beat()
+    assert coordinator.member_ids == {"m", other.member_id}
+    assert coordinator.group.static == {"0": "m", "1": other.member_id}
+    replaced.beat()
+    assert replaced.errors[-1] is ErrorCode.FENCED_INSTANCE_ID
+    coordinator.settle(client)
+    assert (client.owned, len(other.owned)) == (replaced.owned, 2)
+    for _ in range(4):
+        coordinator.pass_time(SESSION_MS // 4)
+        client.beat()
+    coordinator.settle(client)
+    assert (coordinator.member_ids, len(client.owned)) == ({"m"}, 4)
 
 
 def test_a_removed_classic_member_does_not_join_with_what_it_owned() -> None:
