@@ -8,6 +8,7 @@ In version 2 the leader adds it; until the transaction before is completed it as
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from itertools import count
 from typing import NamedTuple
 
 from raylog.config.transactions import TransactionSettings
@@ -92,8 +93,9 @@ class Verification:
         self._settings = settings
         self._supports_2 = supports_2
         self._clock = clock
-        self._marker_written: dict[int, bool] = {}
-        """For each producer id with a request in flight: whether a marker of it was written meanwhile."""
+        self._tickets = count()
+        self._in_flight: dict[int, set[int]] = {}
+        """For each producer id the requests in flight, without those during which a marker of it was written."""
 
     def is_needed(self, partition: Partition | None, producer: ProducerIdentity, *, adds: bool) -> bool:
         """Whether this broker leads the partition and the producer's next batch would begin a transaction there.
@@ -132,10 +134,11 @@ class Verification:
             self._refused(question, error.code, now, [Completion(question.transactional_id)], question.deadline_ms)
             return
         producer_id = question.producer.producer_id
-        self._marker_written[producer_id] = False
+        ticket = next(self._tickets)
+        self._in_flight.setdefault(producer_id, set()).add(ticket)
 
         def answered(response: AddPartitionsToTxnResponse, now: Now) -> None:
-            if self._marker_written.pop(producer_id, True):
+            if not self._ended(producer_id, ticket):
                 self._ask(question, now)
                 return
             codes = dict.fromkeys(question.partitions, response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -150,7 +153,7 @@ class Verification:
                 question.answer(codes)
 
         def failed(error: KafkaError, now: Now) -> None:
-            self._marker_written.pop(producer_id, None)
+            self._ended(producer_id, ticket)
             question.refuse(error.code)
 
         request = AddPartitionsToTxnRequest(transactions=(_transaction(question),))
@@ -171,10 +174,18 @@ class Verification:
         else:
             question.refuse(code)
 
+    def _ended(self, producer_id: int, ticket: int) -> bool:
+        """A request is no longer in flight. Returns whether no marker was written meanwhile."""
+        tickets = self._in_flight.get(producer_id, set())
+        is_valid = ticket in tickets
+        tickets.discard(ticket)
+        if not tickets:
+            self._in_flight.pop(producer_id, None)
+        return is_valid
+
     def marker_written(self, producer_id: int) -> None:
-        """A marker makes a verification in flight stale: it is repeated."""
-        if producer_id in self._marker_written:
-            self._marker_written[producer_id] = True
+        """A marker makes the verifications in flight stale: they are repeated."""
+        self._in_flight.pop(producer_id, None)
 
 
 class _AskedAgain:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from raylog.config.table import broker_configs
 from raylog.config.transactions import transaction_settings
 from raylog.core.coordinator_partition import coordinator_partition
-from raylog.core.errors import ErrorCode
+from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId, LeaderEpoch, ProducerId, ProducerIdentity, TopicPartition
 from raylog.core.outcome import Outcome
 from raylog.metadata.records import LeaderChanged
@@ -564,31 +563,75 @@ class TestThreeBrokers:
         assert self.see(cluster, A) == [b"a"]
 
 
-def test_a_marker_written_during_a_verification_repeats_the_verification() -> None:
-    """Else the batch would be taken into a transaction that is over, and hang."""
-    asked: list[tuple[Any, Callable[..., None]]] = []
+class TestMarkerDuringAVerification:
+    """The verification is repeated: else the batch would be taken into a transaction that is over, and hang."""
 
-    class Link:
-        def request(self, message: Any, on_answer: Any, on_failure: Any, *, now: Any, timeout_ms: int) -> None:
-            asked.append((message, on_answer))
+    @pytest.fixture(autouse=True)
+    def _verification(self) -> None:
+        self.asked: list[tuple[Any, Any]] = []
+        """The functions for the response and for the failure of each request."""
+        self.codes: list[Any] = []
+        self.cluster = DirectCluster(0)
+        make: Any = Verification
+        self.verification = make(
+            0,
+            None,
+            lambda name: 1,
+            lambda _: self,
+            delayed=None,
+            settings=lambda: transaction_settings(broker_configs({})),
+            supports_2=lambda: True,
+            clock=self.cluster.now,
+        )
 
-    cluster = DirectCluster(0)
-    codes: list[Any] = []
-    make: Any = Verification
-    verification = make(
-        0,
-        None,
-        lambda name: 1,
-        lambda _: Link(),
-        delayed=None,
-        settings=lambda: transaction_settings(broker_configs({})),
-        supports_2=lambda: True,
-        clock=cluster.now,
-    )
-    verification.ask("tx", ProducerIdentity(ProducerId(7), 0), [A], codes.append, cluster.now(), adds=False)
-    verification.marker_written(6)
-    verification.marker_written(7)
-    asked[0][1](AddPartitionsToTxnResponse(error_code=ErrorCode.NOT_COORDINATOR), cluster.now())
-    assert (len(asked), codes) == (2, [])
-    asked[1][1](AddPartitionsToTxnResponse(error_code=ErrorCode.NOT_COORDINATOR), cluster.now())
-    assert codes == [{A: ErrorCode.NOT_ENOUGH_REPLICAS}]
+    def request(self, message: Any, on_answer: Any, on_failure: Any, *, now: Any, timeout_ms: int) -> None:
+        self.asked.append((on_answer, on_failure))
+
+    def ask(self) -> None:
+        producer = ProducerIdentity(ProducerId(7), 0)
+        self.verification.ask("tx", producer, [A], self.codes.append, self.cluster.now(), adds=False)
+
+    def answer(self, number: int) -> None:
+        response = AddPartitionsToTxnResponse(error_code=ErrorCode.NOT_COORDINATOR)
+        self.asked[number][0](response, self.cluster.now())
+
+    def test_it_is_repeated(self) -> None:
+        self.ask()
+        self.verification.marker_written(6)
+        self.verification.marker_written(7)
+        self.answer(0)
+        assert (len(self.asked), self.codes) == (2, [])
+        self.answer(1)
+        assert self.codes == [{A: ErrorCode.NOT_ENOUGH_REPLICAS}]
+
+    def test_only_those_before_the_marker_are_repeated(self) -> None:
+        self.ask()
+        self.verification.marker_written(7)
+        self.ask()
+        self.answer(0)
+        assert (len(self.asked), self.codes) == (3, [])
+        self.answer(1)
+        self.answer(2)
+        assert (len(self.asked), len(self.codes)) == (3, 2)
+
+    @pytest.mark.parametrize("fails", [False, True])
+    def test_it_is_repeated_if_another_has_ended_meanwhile(self, *, fails: bool) -> None:
+        self.ask()
+        self.ask()
+        if fails:
+            self.asked[0][1](KafkaError(ErrorCode.NETWORK_EXCEPTION), self.cluster.now())
+        else:
+            self.answer(0)
+        assert (len(self.asked), len(self.codes)) == (2, 1)
+        self.verification.marker_written(7)
+        self.answer(1)
+        assert (len(self.asked), len(self.codes)) == (3, 1)
+        self.answer(2)
+        assert (len(self.asked), len(self.codes)) == (3, 2)
+
+    def test_without_a_marker_several_are_asked_once(self) -> None:
+        self.ask()
+        self.ask()
+        self.answer(1)
+        self.answer(0)
+        assert (len(self.asked), len(self.codes)) == (2, 2)
