@@ -25,6 +25,7 @@ from raylog.broker.local_readers import LocalReaders
 from raylog.broker.log_cleaner import CleaningRunner, DirectRunner, LogCleaner
 from raylog.broker.metadata_follower import MetadataFollower
 from raylog.broker.partitions import PartitionTable
+from raylog.broker.pending_bytes import PendingBytes
 from raylog.broker.producer_ids import ProducerIds
 from raylog.broker.replica_fetchers import CopyHooks, ReplicaFetchers
 from raylog.broker.share.first_offset import first_offset
@@ -199,10 +200,12 @@ class Broker(Node):
         self._leader_changed: dict[TopicPartition, None] = {}
         self._leader_epochs: dict[TopicPartition, LeaderEpoch] = {}
         """Leader epochs of the partitions led here, for which requests may wait for commits."""
-        self._uncommitted_bytes: dict[TopicPartition, int] = {}
-        """Bytes appended to partitions led here since their high watermark last moved."""
-        self._unstable: dict[TopicPartition, tuple[Offset, int]] = {}
-        """The last stable offset of partitions, and the bytes that were committed since it last moved."""
+        self._uncommitted_bytes = PendingBytes()
+        """Those above the high watermarks of partitions led here."""
+        self._unstable_bytes = PendingBytes()
+        """Those of them that are committed and above the last stable offsets."""
+        self._stable_offsets: dict[TopicPartition, Offset] = {}
+        """The last stable offsets that waiting requests have been tried with."""
         self.peers_lost_ms: dict[BrokerId, int] = {}
         """When a connection to each broker last broke."""
         self._local_users = LocalUsers(configs[LOCAL_PRINCIPAL_MAPPING])
@@ -746,10 +749,13 @@ class Broker(Node):
         partition = self.partitions[tp]
         self.local_readers.changed(tp)
         self.delayed.grown(tp, grown_bytes)
-        if partition.commit_point() is None:
+        point = partition.commit_point()
+        if point is None:
             self._committed_grew(partition, grown_bytes)
         else:
-            self._uncommitted_bytes[tp] = self._uncommitted_bytes.get(tp, 0) + grown_bytes
+            self._uncommitted_bytes.appended(
+                tp, grown_bytes, end_offset=Offset(point.end_offset), upto=partition.high_watermark
+            )
 
     def partition_committed(self, tp: TopicPartition) -> None:
         """The high watermark of a replica has moved: complete requests that wait for commits or for data."""
@@ -758,19 +764,22 @@ class Broker(Node):
         if partition.is_leader:
             code = ErrorCode.NONE if partition.has_enough_replicas else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
             self.commits.committed(tp, partition.high_watermark, code)
-        self._committed_grew(partition, self._uncommitted_bytes.pop(tp, 0))
+        self._committed_grew(partition, self._uncommitted_bytes.passed(tp, partition.high_watermark))
 
     def _committed_grew(self, partition: Partition, grown_bytes: int) -> None:
         """More may be read: with read_committed once the last stable offset has moved as well."""
         tp = partition.topic_partition
         self.delayed.grown(Readable(tp), grown_bytes)
-        stable_offset = partition.last_stable_offset
-        former = self._unstable.get(tp)
-        unstable_bytes = grown_bytes if former is None else former[1] + grown_bytes
-        if former is None or stable_offset != former[0]:
-            self.delayed.grown(Readable(tp, stable=True), 0 if former is None else unstable_bytes)
-            unstable_bytes = 0
-        self._unstable[tp] = stable_offset, unstable_bytes
+        high_watermark = partition.high_watermark
+        stable_offset = partition.log.last_stable_offset(high_watermark)
+        if stable_offset < high_watermark or tp in self._unstable_bytes:
+            if grown_bytes:
+                self._unstable_bytes.appended(tp, grown_bytes, end_offset=high_watermark, upto=stable_offset)
+            grown_bytes = self._unstable_bytes.passed(tp, stable_offset)
+        former = self._stable_offsets.get(tp)
+        if stable_offset != former:
+            self._stable_offsets[tp] = stable_offset
+            self.delayed.grown(Readable(tp, stable=True), 0 if former is None else grown_bytes)
 
     def partition_changed(self, tp: TopicPartition) -> None:
         """Another property of a replica has changed: its log start offset, its leader, a transaction in it."""
@@ -843,8 +852,9 @@ class Broker(Node):
             self.journal.note(self.now, "partition released", tp=tp)
         self._leader_changed[tp] = None
         self._leader_epochs.pop(tp, None)
-        self._uncommitted_bytes.pop(tp, None)
-        self._unstable.pop(tp, None)
+        self._uncommitted_bytes.forget(tp)
+        self._unstable_bytes.forget(tp)
+        self._stable_offsets.pop(tp, None)
         self.commits.lost(tp, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._leadership_changed(tp)
         self.local_readers.gone(tp)

@@ -17,6 +17,7 @@ from raylog.protocol.records.isolation import READ_COMMITTED
 from raylog.protocol.records.reader import read_batches
 from tests.logstore.batches import NOW, batch, marker
 from tests.support.direct_broker import DirectBroker
+from tests.support.direct_cluster import DirectCluster
 from tests.support.transactional_client import TransactionalClient
 
 
@@ -187,6 +188,34 @@ def test_after_a_read_that_found_too_little_it_counts_again(
     broker.produce([b"z" * 1500], connection=writer)
     assert values(broker.answer(sent)) == [b"x" * 1000, b"y" * 500, b"z" * 1500]
     assert len(reads) == 3
+
+
+def test_bytes_that_are_committed_after_others_are_counted_then() -> None:
+    """Not with the others: the read that follows does not find them, and they would not be counted again."""
+    cluster = DirectCluster(2)
+    cluster.create_topic("t", on=[[0, 1]])
+    cluster.pass_time(1000)
+    leader, follower = cluster.brokers
+    partition = leader.broker.partitions[TopicPartition("t", 0)]
+    consumer = leader.connect()
+    sent = leader.send(request(max_wait_ms=60_000, min_bytes=3000), version=12, connection=consumer)
+    follower.silent = True
+    leader.produce([b"a" * 100], acks=1)
+    leader.produce([b"b" * 4000], acks=1)
+    assert partition.replicas is not None
+    partition.follower_fetched(
+        follower.broker_id,
+        1,
+        log_start_offset=0,
+        broker_epoch=partition.replicas.followers[follower.broker_id].broker_epoch,
+        now_ms=cluster.now().monotonic_ms,
+    )
+    leader.broker.partition_committed(partition.topic_partition)
+    leader.produce([b"c"], acks=1)
+    assert (partition.high_watermark, leader.answer(sent, connection=consumer)) == (1, None)
+    follower.silent = False
+    cluster.settle()
+    assert values(leader.answer(sent, connection=consumer)) == [b"a" * 100, b"b" * 4000, b"c"]
 
 
 def test_returns_available_data_after_max_wait_ms(broker: DirectBroker) -> None:
@@ -374,3 +403,14 @@ def test_read_committed_completes_when_a_transaction_ends(broker: DirectBroker) 
     assert broker.answer(waiting) is None
     append_own(broker, marker(7, committed=True))
     assert values(broker.answer(waiting)) == [b"b" * 5000]
+
+
+def test_read_committed_counts_the_bytes_of_each_transaction_once_it_has_ended(broker: DirectBroker) -> None:
+    """Also of the first records of the partition."""
+    waiting = broker.send(request(isolation_level=1, max_wait_ms=60_000, min_bytes=3000), version=12)
+    append_own(broker, in_transaction(b"a" * 100, 0))
+    append_own(broker, batch(b"b" * 4000, producer=(8, 0, 0), transactional=True))
+    append_own(broker, marker(7, committed=True))
+    assert broker.answer(waiting) is None
+    append_own(broker, marker(8, committed=True))
+    assert values(broker.answer(waiting))[:2] == [b"a" * 100, b"b" * 4000]
