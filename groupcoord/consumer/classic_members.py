@@ -65,7 +65,7 @@ class ClassicMembers:
         key = (group.group_id, member.member_id)
         self._consumer.rejoins.discard(key)
         self._consumer.sessions.set(key, now.monotonic_ms + said.session_timeout_ms)
-        assignment = encoded_assignment(member, self._consumer.topics)
+        assignment = encoded_assignment(member, member.assigned, self._consumer.topics)
         return Synced(ErrorCode.NONE, CONSUMER, protocol_name, assignment)
 
     def heartbeat(

@@ -90,7 +90,7 @@ def downgraded(group: ConsumerGroup, generation_id: int, topics: Topics, now: No
                 each.classic.session_timeout_ms,
                 each.classic.protocols,
                 expires_ms=0,
-                assignment=encoded_assignment(each, topics),
+                assignment=encoded_assignment(each, each.assigned | each.revoking, topics),
             )
         )
     if not made.common_protocols():
@@ -100,12 +100,12 @@ def downgraded(group: ConsumerGroup, generation_id: int, topics: Topics, now: No
     return made
 
 
-def encoded_assignment(member: Member, topics: Topics) -> bytes:
-    """What a classic member has, in the version in which it has said its subscription."""
+def encoded_assignment(member: Member, partitions: Partitions, topics: Topics) -> bytes:
+    """As an assignment of a classic member, in the version in which it has said its subscription."""
     assert member.classic is not None
     named = [
         TopicPartition(name, number)
-        for topic_id, number in member.assigned
+        for topic_id, number in partitions
         if (name := topics.name(topic_id)) is not None
     ]
     content = ConsumerProtocolAssignment(assigned_partitions=consumer_protocol.grouped(named), user_data=b"")

@@ -226,6 +226,22 @@ def test_a_static_classic_member_that_changes_its_protocol_is_replaced_as_it_upg
     assert (coordinator.member_ids, len(client.owned)) == ({"m"}, 4)
 
 
+def test_what_a_cooperative_member_has_not_revoked_yet_stays_its_own_in_a_downgraded_group() -> None:
+    coordinator, (classic,) = grown(cooperative=True)
+    used = classic.owned
+    other = Client(coordinator, "m1", ("t",))
+    for client in (other, classic, classic):
+        client.beat()
+    assert (classic.step, classic.owned) == ("sync", used)
+    assert coordinator.consumer.groups["g"].members[classic.member_id].revoking
+    other.leave()
+    assert not coordinator.is_consumer_group
+    third = Client(coordinator, "m2", ("t",))
+    third.beat()
+    assert coordinator.is_consumer_group
+    assert (classic.owned, third.owned) == (used, frozenset())
+
+
 def test_a_removed_classic_member_does_not_join_with_what_it_owned() -> None:
     """Others have its partitions by then; it has to learn that it has lost them."""
     coordinator, (classic,) = grown(cooperative=True)
