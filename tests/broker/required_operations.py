@@ -346,7 +346,10 @@ ASKED: dict[int, list[Required]] = {
         group_right(READ, lambda name: streams_heartbeat(name, "t"), beside=((DESCRIBE, TOPIC("t")),)),
     ],
     registry.STREAMS_GROUP_DESCRIBE: [
-        group_right(DESCRIBE, lambda name: StreamsGroupDescribeRequest(group_ids=(name,)))
+        # it requires DESCRIBE on the topics too, if the group has any
+        group_right(
+            DESCRIBE, lambda name: StreamsGroupDescribeRequest(group_ids=(name,)), beside=((DESCRIBE, TOPIC("t")),)
+        )
     ],
     registry.SHARE_GROUP_HEARTBEAT: [
         topic_right(DESCRIBE, lambda name: share_heartbeat("g", name), version=1, beside=((READ, GROUP("g")),)),
