@@ -31,8 +31,7 @@ CONTROLLER_LISTENER = "CONTROLLER"
 """The name of the controllers' listener for clients, if a port says where it is."""
 PORT_MAX = 65535
 ID_KEYS = (NODE_ID.name, "broker.id")
-FOR_ALL = {*ID_KEYS, *(key.name for key in BROKER_CONFIG.keys.values() if key.cluster_wide)}
-"""Keys that cannot be set for a single broker."""
+CLUSTER_WIDE = {key.name for key in BROKER_CONFIG.keys.values() if key.cluster_wide}
 _PORT = re.compile(r":[0-9]+\s*(?=,|$)")
 _FIXED_PORT = re.compile(r"[^,]*?//([^,]*:0*[1-9][0-9]*)\s*(?=,|$)")
 
@@ -90,12 +89,15 @@ class GivenConfig:
         return {**texts, **self._own(node_id)}
 
     def _own(self, node_id: int) -> Mapping[str, Any]:
-        """What is set for one node. Raises ConfigError for a key that cannot be."""
+        """What is set for one node, without what has no effect there: an earlier version let it be set.
+
+        Raises ConfigError.
+        """
         own = self.of_single.get(node_id, {})
-        for key in own:
-            if key in FOR_ALL:
-                raise ConfigError(f"{key} cannot be set for a single broker; set it for all of them")
-        return own
+        for key in ID_KEYS:
+            if key in own:
+                raise not_for_one(key)
+        return {key: value for key, value in own.items() if key not in CLUSTER_WIDE}
 
     def of_controller(self, number: int = 0, address: str = LOOPBACK) -> dict[str, Any]:
         """What is set for single brokers does not apply to controllers, nor do keys of listeners that others have.
@@ -286,3 +288,7 @@ def _free_place(wanted: str, password: str, taken: Mapping[str, str]) -> str:
     """The place, or a variant of it if it is taken by another password."""
     variants = (wanted if number == 1 else f"{wanted}#{number}" for number in count(1))
     return next(place for place in variants if taken.get(place, password) == password)
+
+
+def not_for_one(key: str) -> ConfigError:
+    return ConfigError(f"{key} cannot be set for a single broker; set it for all of them")

@@ -88,8 +88,9 @@ def users(options: argparse.Namespace) -> dict[str, str]:
     """The passwords of users by their names. Raises ConfigError, which shows no password, and OSError."""
     path = options.users_file
     found: dict[str, str] = {}
-    for number, line in enumerate([] if path is None else read_text(path).split("\n"), start=1):
-        if not line.strip() or line.startswith("#"):
+    text = "" if path is None else read_text(path).removeprefix("\ufeff")
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
             continue
         name, separator, password = line.partition("=")
         name = name.strip()
@@ -100,6 +101,8 @@ def users(options: argparse.Namespace) -> dict[str, str]:
             rule = "the name is empty"
         elif not password:
             rule = f"the password of {shown_name(name)} is empty"
+        elif password != password.strip():
+            rule = f"the password of {shown_name(name)} begins or ends with a space: write name=password"
         elif name in found:
             rule = f"{shown_name(name)} is contained twice"
         if rule:

@@ -91,7 +91,7 @@ class ClusterMetadata:
     # --- what is known
 
     def topic(self, name: str) -> TopicMetadata | None:
-        """None while it is not known. A name that no request can carry is shown as the cluster shows invalid ones."""
+        """None while it is not known. A name that cannot be encoded has INVALID_TOPIC_EXCEPTION, as brokers say."""
         found = self.topics.get(name)
         if found is None and not is_text(name):
             return TopicMetadata(name, ZERO_TOPIC_ID, ErrorCode.INVALID_TOPIC_EXCEPTION, [])

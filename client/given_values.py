@@ -1,4 +1,4 @@
-"""Whether a request can carry what a program gives: an error of its encoding would be that of all beside it. Pure."""
+"""Checks values of the program before they are queued: one that cannot be encoded would fail its request. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Partition = TopicPartition | tuple[str, int]
 
 
 def is_text(value: object) -> bool:
-    """Whether a field of a request can carry it. Which names are valid the cluster decides."""
+    """Whether it fits a STRING field. Brokers decide which names are valid."""
     if not isinstance(value, str):
         return False
     try:
@@ -35,13 +35,18 @@ def check_topic_names(names: Iterable[object]) -> None:
 
 def checked_number(what: str, value: Any, *, most: int = LONG_MAX, code: ErrorCode = ErrorCode.INVALID_REQUEST) -> int:
     """`value`, if it is a whole number from 0 to `most`. Raises KafkaError."""
-    try:
-        number = index(value)
-    except TypeError:
-        raise KafkaError(code, f"the {what} must be a whole number, not {value!r}") from None
+    number = whole_number(what, value, code=code)
     if not 0 <= number <= most:
         raise KafkaError(code, f"the {what} must be from 0 to {most}, not {number}")
     return number
+
+
+def whole_number(what: str, value: Any, *, code: ErrorCode = ErrorCode.INVALID_REQUEST) -> int:
+    """Raises KafkaError."""
+    try:
+        return index(value)
+    except TypeError:
+        raise KafkaError(code, f"the {what} must be a whole number, not {value!r}") from None
 
 
 def checked_timestamp(value: Any) -> int:
@@ -62,8 +67,9 @@ def checked_offsets(offsets: Mapping[Any, int | OffsetAndMetadata]) -> dict[Topi
     for partition, given in offsets.items():
         tp = checked_partition(partition)
         found = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)
-        if not is_text(found.metadata):
+        metadata = found.metadata or ""
+        if not is_text(metadata):
             text = f"{tp}: the metadata of an offset must be text of at most {STRING_BYTES_MAX} bytes"
             raise KafkaError(ErrorCode.OFFSET_METADATA_TOO_LARGE, text)
-        checked[tp] = found._replace(offset=checked_number(f"offset of {tp}", found.offset))
+        checked[tp] = found._replace(offset=checked_number(f"offset of {tp}", found.offset), metadata=metadata)
     return checked

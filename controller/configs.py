@@ -28,7 +28,7 @@ from raylog.config.table import BROKER_CONFIG, with_dynamic_configs
 from raylog.config.topic import TOPIC_CONFIG, check_topic_together, topic_configs, topic_replication
 from raylog.controller.elections import TopicRule, unclean_elections
 from raylog.core.config import ConfigKey, Configs, ConfigSchema, ConfigType, overriding_listener
-from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 from raylog.core.ids import BrokerId
 from raylog.core.outcome import Outcome
 from raylog.core.password import Password
@@ -195,11 +195,17 @@ def _check_together(image: MetadataImage, static: Configs, broker_id: BrokerId, 
     """Check the changed keys with those that are set elsewhere, for every broker concerned. Raises ConfigError."""
     stored = image.broker_configs
     changed = {name for name, _ in stored.get(broker_id, {}).items() ^ texts.items()}
-    after = {ALL_BROKERS: {}, **stored, broker_id: texts}
-    cluster = after.pop(ALL_BROKERS)
-    concerned = [{}, *after.values()] if broker_id == ALL_BROKERS else [texts]
-    for own in concerned:
-        check_rules(with_dynamic_configs(static, cluster=cluster, broker=own), changed)
+    if broker_id != ALL_BROKERS:
+        cluster = stored.get(ALL_BROKERS, {})
+        check_rules(with_dynamic_configs(static, cluster=cluster, broker=texts), changed)
+        return
+    check_rules(with_dynamic_configs(static, cluster=texts, broker={}), changed)
+    for other, own in stored.items():
+        if other != ALL_BROKERS:
+            try:
+                check_rules(with_dynamic_configs(static, cluster=texts, broker=own), changed - own.keys())
+            except ConfigError as error:
+                raise ConfigError(f"broker {other}: {error.message}") from None
 
 
 def _changed(

@@ -220,7 +220,7 @@ class Shard:
             _note_move(copy, offset)
             if copy.sent is not None and offset == 0:
                 self._found.append(_before_first(copy))
-                copy.topic_id = None  # perhaps of another topic, which so begins already
+                copy.topic_id = None  # the topic may have been created again: the next fetch tells
             copy.sent = copy.acknowledged = copy.committed = offset
             copy.last_copied = None
             copy.held = True

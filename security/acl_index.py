@@ -112,7 +112,7 @@ class _Entries:
 
 
 def _canonical(host: str) -> str:
-    """The spelling that the host of a client has. Java, and so Kafka, writes all groups of an IPv6 address."""
+    """The address as those of clients are reported: IPv6 compressed, unlike in Kafka, IPv4-mapped as IPv4."""
     try:
         address = ip_address(host)
     except ValueError:

@@ -400,7 +400,7 @@ class PeerLink:
                 correlation_id = self._core.send(message, answered=request.answered, version_max=request.version_max)
             except KafkaError as error:  # the peer does not support a version of it
                 request.on_failure(error, now)
-            except (ValueError, ProtocolViolation) as error:  # a value that it cannot carry
+            except (ValueError, ProtocolViolation) as error:  # a value that cannot be encoded
                 request.on_failure(KafkaError(ErrorCode.INVALID_REQUEST, str(error)), now)
             else:
                 if request.answered:

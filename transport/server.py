@@ -106,7 +106,7 @@ class NodeServer:
                 assert configs is not None
                 settings = partial(_tls_settings, configs, listener)
                 if settings().client_auth != configs().for_listener(listener.name)[SSL_CLIENT_AUTH]:
-                    reason = "ssl.client.auth applies to listeners with SASL only with the listener's prefix"
+                    reason = "ssl.client.auth is ignored with SASL_SSL; set listener.name.<name>.ssl.client.auth"
                     log.warning(
                         "client authentication not applied", extra={"listener": listener.name, "reason": reason}
                     )

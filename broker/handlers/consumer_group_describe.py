@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from raylog.broker.group_description import check_topics, described_in_steps, operations, permitted_group, topic_name
-from raylog.core.errors import KafkaError
+from raylog.core.errors import ErrorCode, KafkaError
 from raylog.groupcoord.consumer.group import ConsumerGroup
 from raylog.groupcoord.consumer.group import Member as GroupMember
 from raylog.groupcoord.consumer.records import NO_PARTITIONS, Partitions, numbers_by_topic
+from raylog.metadata.features import GROUP_FEATURE
 from raylog.metadata.image import MetadataImage
 from raylog.protocol.messages.consumer_group_describe import (
     Assignment,
@@ -42,6 +43,8 @@ def handle(broker: BrokerServices, exchange: Exchange, request: ConsumerGroupDes
 
 def _describe(broker: BrokerServices, exchange: Exchange, group_id: str, *, operations_asked: bool) -> DescribedGroup:
     try:
+        if not broker.settings.consumer_groups.enabled or not broker.image.feature_level(GROUP_FEATURE):
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "Groups of the consumer protocol are not enabled.")
         shard, group = permitted_group(broker, exchange, group_id, "consumer", lambda shard: shard.consumer.groups)
         check_topics(broker, exchange, group)
     except KafkaError as error:

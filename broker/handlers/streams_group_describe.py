@@ -46,7 +46,7 @@ def handle(broker: BrokerServices, exchange: Exchange, request: StreamsGroupDesc
 
 def _describe(broker: BrokerServices, exchange: Exchange, group_id: str, *, operations_asked: bool) -> DescribedGroup:
     try:
-        if not broker.image.feature_level(STREAMS_FEATURE):
+        if not broker.settings.streams_groups.enabled or not broker.image.feature_level(STREAMS_FEATURE):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "Streams groups are not enabled.")
         shard, group = permitted_group(broker, exchange, group_id, "streams", lambda shard: shard.streams.groups)
         _check_topics(broker, exchange, group)

@@ -12,7 +12,7 @@ import asyncio
 import inspect
 import random
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from raylog.client.chunks.dereferencing import Dereferenced, Dereferencing
 from raylog.client.chunks.references import ValueStore
@@ -40,6 +40,8 @@ from raylog.transport.system_time import now
 if TYPE_CHECKING:
     import pyarrow as pa
 
+LOOP_SECONDS_MAX: Final = 0.005
+"""poll() lets other tasks and the connections run at least so often, also while it always finds records."""
 Found = TypeVar("Found")
 
 
@@ -66,6 +68,8 @@ class AsyncConsumer(AsyncioFace, ConsumerCalls):
         given = given_config(CONSUMER_CONFIG, config, settings)
         deserializers = Deserializers(key_deserializer, value_deserializer)
         self._configure(given, random.Random(), deserializers, assignors, interceptors, value_store)
+        self._yielded = 0.0
+        """When a poll() last let the loop run, by the loop's clock."""
         self._files = LocalFiles(given.dialer.user, self._core.settings, enabled=mapped)
         self._loop = NetworkLoop(
             self._core.network, given.dialer, self._asyncio_loop, lock=self._lock, after_event=self._after_event
@@ -120,7 +124,9 @@ class AsyncConsumer(AsyncioFace, ConsumerCalls):
         self._begin_poll()
         poked = False
         try:
-            await asyncio.sleep(0)  # connections and other tasks have their turn, also while there are always records
+            if self._asyncio_loop.time() - self._yielded > LOOP_SECONDS_MAX:
+                await asyncio.sleep(0)
+                self._yielded = self._asyncio_loop.time()
             while True:
                 await self._run_callbacks()  # as long as they take
                 self._check_open()

@@ -143,7 +143,7 @@ class ConsumerCalls(ABC):
             return set(self._core.subscription.topics)
 
     def seek(self, partition: Partition, offset: int) -> None:
-        """Go on at this offset. Raises KafkaError, if the partition is not assigned for example."""
+        """Go on at this offset. Raises KafkaError if it is invalid, or the partition is not assigned."""
         offset = checked_number("offset", offset)
         with self._lock:
             self._core.seek(self._state(partition), offset)

@@ -107,7 +107,7 @@ class GroupMember:
         self._counts: Mapping[str, int] = {}
         """The partitions of the topics when this member last assigned them, or began to lead the group."""
         self._members: Sequence[MemberSubscription] = ()
-        """Those to assign partitions to; none if all keep what they have (KIP-814)."""
+        """Those to assign partitions to; empty if the coordinator skips the assignment (KIP-814)."""
         self._shares: tuple[SyncGroupRequestAssignment, ...] = ()
         """What this member, as the leader, has shared out."""
         self._assigned: Sequence[TopicPartition] = ()

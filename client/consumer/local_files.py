@@ -64,7 +64,7 @@ class LocalFiles:
         self._tried: dict[Node, float] = {}
         self._open: dict[TopicPartition, _Open] = {}
         self._wanted: set[TopicPartition] = set()
-        """Those read last. The others are paused, for example: news of them ends no wait."""
+        """Those of the last read. Changes of others, such as paused ones, do not end a wait."""
         self._wake = -1
 
     @property

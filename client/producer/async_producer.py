@@ -169,6 +169,7 @@ class AsyncProducer:
         self._loop = NetworkLoop(
             self._core.network, given.dialer, self._asyncio_loop, lock=nullcontext(), after_event=self._after_event
         )
+        self._core.poke = self._poke
 
     async def __aenter__(self) -> Self:
         return self
@@ -225,6 +226,7 @@ class AsyncProducer:
         stamp: int,
         on_delivery: OnDelivery | None,
     ) -> AsyncDelivery:
+        stamp = checked_timestamp(stamp)  # it may be that of an interceptor
         headers = checked_headers(headers) if headers else ()
         large = self._core.settings.large
         record, source = self._serializers.record(

@@ -3,7 +3,7 @@ time."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from raylog.client.cluster_metadata import TopicMetadata
 from raylog.client.cluster_view import parse_servers
 from raylog.client.errors import BufferExhaustedError, ClientClosedError, UnknownPartitionError
-from raylog.client.given_values import checked_number
+from raylog.client.given_values import whole_number
 from raylog.client.network_client import NetworkClient, Random
 from raylog.client.producer.accumulator import ProducerBatch, RecordAccumulator
 from raylog.client.producer.arrow import TableAppender
@@ -71,6 +71,10 @@ class ProducerCore:
         self.closed = False
         self._choose = random.randrange
         self._partitioner = partitioner
+        self.poke: Callable[[], None] = lambda: None
+        """Has the network run; set by the owner."""
+        self._missing: dict[TopicPartition, int] = {}
+        """Partitions that records name and the metadata lack: the number of the first response that lacked them."""
         self._open: dict[str, OpenTopic] = {}
         self._open_bytes_max = min(settings.batch_bytes, settings.request_bytes_max)
         if settings.large is not None:
@@ -101,18 +105,37 @@ class ProducerCore:
         if not self.accumulator.has_room(record_bytes):
             return None
         count = len(known.partitions)
+        is_given = partition is not None
         if partition is None:
             partition = self._partition(record, record_bytes, count)
-        elif type(partition) is not int:
-            partition = checked_number("partition", partition)
+        if type(partition) is not int:
+            partition = whole_number("partition", partition)
         tp = TopicPartition(topic, partition)
+        if is_given and partition >= count and self._may_have_grown(tp):
+            return None
         self._check_partition(tp, count)
+        self._missing.pop(tp, None)
         batch, fresh = self.accumulator.append(tp, record, now.monotonic_ms)
         if isinstance(self._spread, DefaultPartitioner) and self._partitioner is None and transactions is None:
             self._keep_open(batch, self._spread, count)
         if transactions is not None and transactions.add(tp):
             fresh = True
         return batch, fresh
+
+    def _may_have_grown(self, tp: TopicPartition) -> bool:
+        """Whether metadata newer than the first that lacked the partition are still missing; they are asked for."""
+        updates = self.network.metadata.updates
+        if tp not in self._missing:
+            self._missing[tp] = updates
+            self._refresh()
+        if self._missing[tp] == updates:
+            return True
+        del self._missing[tp]
+        return False
+
+    def _refresh(self) -> None:
+        self.network.metadata.expire()
+        self.poke()
 
     def append_to_open(
         self,
@@ -283,7 +306,7 @@ class ProducerCore:
         """Why `try_append` could not go on until now."""
         metadata = self.network.metadata
         known = metadata.topic(topic)
-        if known is not None and known.usable:
+        if known is not None and known.usable and all(tp.topic != topic for tp in self._missing):
             size = self.settings.buffer_bytes
             return BufferExhaustedError(f"buffer.memory ({size} bytes) was in use for all of {waited_ms} ms")
         code = ErrorCode.REQUEST_TIMED_OUT
@@ -307,7 +330,7 @@ class ProducerCore:
     def _check_partition(self, tp: TopicPartition, count: int) -> None:
         if not 0 <= tp.partition < count:
             text = f"topic {tp.topic!r} has partitions 0 to {count - 1}, not {tp.partition}"
-            self.network.metadata.expire()  # the topic may have grown; the caller may try again
+            self._refresh()  # the topic may have grown; the caller may try again
             raise UnknownPartitionError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
 
     def _check_topic(self, topic: str, code: ErrorCode) -> None:

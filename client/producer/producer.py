@@ -171,6 +171,7 @@ class Producer:
         self._loop = NetworkLoop(
             self._core.network, given.dialer, self._thread.loop, lock=self._changed, after_event=self._after_event
         )
+        self._core.poke = self._loop.poke_threadsafe
 
     def __enter__(self) -> Self:
         return self
@@ -231,6 +232,7 @@ class Producer:
         stamp: int,
         on_delivery: OnDelivery | None,
     ) -> Delivery:
+        stamp = checked_timestamp(stamp)  # it may be that of an interceptor
         headers = checked_headers(headers) if headers else ()
         large = self._core.settings.large
         record, source = self._serializers.record(
@@ -302,7 +304,7 @@ class Producer:
         topic: str,
         records: Iterable[tuple[bytes | None, bytes | None]],
         *,
-        headers: Sequence[tuple[str, bytes | None]] = (),
+        headers: Headers = (),
         partition: int | None = None,
     ) -> TableDelivery:
         """Have records with these keys and values sent, quicker than by a call for each.
@@ -310,7 +312,7 @@ class Producer:
         Serializers, interceptors and the splitting of large values are not used. Waits and raises KafkaError as `send`;
         records before the one in error may have been sent.
         """
-        pairs = list(headers)
+        pairs = checked_headers(headers)
         quick = partition is None and not pairs
         batches: dict[ProducerBatch, None] = {}
         append = self._core.append_to_open

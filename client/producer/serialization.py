@@ -99,6 +99,7 @@ def checked_headers(headers: Headers) -> list[tuple[str, bytes | None]]:
     for name, value in pairs:
         if not isinstance(name, str):
             raise SerializationError(f"the name of a header must be str, not {type(name).__name__}")
-        as_bytes("name of a header", name)
+        if not name.isascii():
+            as_bytes("name of a header", name)
         checked.append((name, serialized(f"header {name!r}", value, None, "", [])))
     return checked

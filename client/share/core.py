@@ -126,7 +126,7 @@ class ShareConsumerCore:
         return [held.record for held in self.taken]
 
     def release_taken(self) -> None:
-        """The program has not got what was taken last."""
+        """Release the records of the last `take`, which poll() did not return."""
         for held in self.taken:
             held.kind = AcknowledgeType.RELEASE
         self.in_flight.deliver(self.taken)
@@ -141,7 +141,7 @@ class ShareConsumerCore:
                     taken += acquired.take(count - len(taken))
                 except MalformedBatch as error:
                     self._failed(error)
-                except BaseException:  # such as KeyboardInterrupt: some records may be lost, which are no gaps
+                except BaseException:  # an interrupt: records that it has lost must not be acknowledged as gaps
                     sessions.buffered.popleft()
                     raise
                 self._settle(acquired.leader, acquired.gaps, AcknowledgeType.GAP)

@@ -137,7 +137,7 @@ class Quorum:
         self._leader_lost = False
         """Whether the connection to the leader broke after the leader's last message."""
         self._last_contact_ms: int | None = None
-        """When the leader itself was last heard from. None if it is only known from others: it may be gone."""
+        """Time of the leader's last message. None if only other nodes have reported this leader: it may be gone."""
         self._saved = state
         self._send: list[Message] = []
 

@@ -104,9 +104,7 @@ def encoded_assignment(member: Member, partitions: Partitions, topics: Topics) -
     """As an assignment of a classic member, in the version in which it has said its subscription."""
     assert member.classic is not None
     named = [
-        TopicPartition(name, number)
-        for topic_id, number in partitions
-        if (name := topics.name(topic_id)) is not None
+        TopicPartition(name, number) for topic_id, number in partitions if (name := topics.name(topic_id)) is not None
     ]
     content = ConsumerProtocolAssignment(assigned_partitions=consumer_protocol.grouped(named), user_data=b"")
     return consumer_protocol.encode(content, consumer_protocol.version_of(member.classic.protocols[0][1]))

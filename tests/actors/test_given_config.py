@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from raylog.actors.config_check import check_config
 from raylog.actors.given_config import GivenConfig, NewConfig, with_passwords
 from raylog.core.errors import ConfigError
 from raylog.core.password import Password
@@ -128,10 +129,12 @@ def test_a_single_broker_cannot_choose_its_id(key: str) -> None:
 
 @pytest.mark.parametrize("key", ["unclean.leader.election.enable", "default.replication.factor"])
 def test_a_key_for_all_brokers_cannot_be_set_for_a_single_node(key: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key} cannot be set for a single broker; set it for all of them"):
+        check_config(GivenConfig(of_single={1: {key: "1"}}), [0, 1])
     for node_of in (GivenConfig.of_broker, GivenConfig.of_coordinator):
-        with pytest.raises(ConfigError, match=f"{key} cannot be set for a single broker; set it for all of them"):
-            node_of(GivenConfig(of_single={1: {key: "1"}}), 1)
         assert node_of(GivenConfig({key: "1"}), 1)[key] == "1"
+        stored = GivenConfig({key: "1"}, of_single={1: {key: "2"}})
+        assert node_of(stored, 1)[key] == "1", "a cluster that an earlier version has started must go on"
 
 
 def test_an_unknown_broker_is_refused() -> None:

@@ -277,8 +277,8 @@ def test_an_invalid_configuration_is_refused_before_the_start(
 
 def test_passwords_in_a_file_of_users_are_literal(tmp_path: Path) -> None:
     file = tmp_path / "users"
-    file.write_bytes(b"# users\n\n alice =a\\b\\\r\nbob== #\\u0041 \n \t\nCN=x=\xc2\x85y\n")
-    passwords = {"alice": "a\\b\\", "bob": "= #\\u0041 ", "CN": "x=\x85y"}
+    file.write_bytes(b"\xef\xbb\xbf# users\n\n  # of \n alice =a\\b\\\r\nbob== #\\u0041\n \t\nCN=x=\xc2\x85y\n")
+    passwords = {"alice": "a\\b\\", "bob": "= #\\u0041", "CN": "x=\x85y"}
     assert users(argparse.Namespace(users_file=str(file))) == passwords
     assert users(argparse.Namespace(users_file=None)) == {}
 
@@ -289,6 +289,8 @@ def test_passwords_in_a_file_of_users_are_literal(tmp_path: Path) -> None:
         ("hunter2", "must be name=password"),
         (" =hunter2", "the name is empty"),
         ("bob=", "the password of bob is empty"),
+        ("bob= hunter2", "the password of bob begins or ends with a space: write name=password"),
+        ("bob=hunter2\t", "the password of bob begins or ends with a space: write name=password"),
         ("alice=hunter2", "alice is contained twice"),
     ],
 )

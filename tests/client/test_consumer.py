@@ -16,6 +16,7 @@ from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 from confluent_kafka.serialization import IntegerDeserializer, IntegerSerializer, StringDeserializer, StringSerializer
 
+from raylog.client.consumer import async_consumer
 from raylog.client.consumer.async_consumer import AsyncConsumer
 from raylog.client.consumer.consumer import Consumer
 from raylog.client.consumer.fetched import ConsumerRecord
@@ -269,7 +270,8 @@ def test_news_of_a_paused_partition_end_no_wait(served: Served, make: Make, face
     assert values(read(consumer, 1)) == [b"b"]
 
 
-def test_other_tasks_run_while_there_are_always_records(served: Served) -> None:
+def test_other_tasks_run_while_there_are_always_records(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(async_consumer, "LOOP_SECONDS_MAX", -1.0)
     topic = served.new_topic()
     write(served, topic, *(b"%d" % number for number in range(1000)))
 

@@ -19,7 +19,7 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 
 from raylog.client.admin.admin_client import AdminClient
 from raylog.client.consumer.consumer import Consumer
-from raylog.client.errors import ClientClosedError, InvalidBatchError, UnknownPartitionError
+from raylog.client.errors import ClientClosedError, InvalidBatchError
 from raylog.client.partitioner import partition_for_key
 from raylog.client.producer.delivery import RecordMetadata
 from raylog.client.producer.interceptors import OutgoingRecord, ProducerInterceptor
@@ -31,7 +31,6 @@ from raylog.transport.endpoints import UNIX_PEER
 from tests.client.producer_faces import FACES, Face
 from tests.client.served import DOORS, JAAS, Served, Target
 from tests.support.certificates import Certificates
-from tests.support.hang import wait_until
 from tests.support.ports import free_ports
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -243,20 +242,31 @@ def test_interceptors(target: Target, make: Callable[..., Face]) -> None:
 
 
 @faces
-def test_a_new_partition_is_known_soon_after_it_was_named(target: Target, make: Callable[..., Face]) -> None:
+def test_a_new_partition_is_found_when_a_record_names_it(target: Target, make: Callable[..., Face]) -> None:
     topic = target.new_topic()
     face = make(**target.settings("unix"))
     face.send_all(topic, [b""])
     with AdminClient(bootstrap_servers=target.plain) as admin:
         admin.create_partitions({topic: 2})
+    face.send(topic, b"v", partition=1)
+    for _ in range(2):
+        assert code_of(lambda: face.send(topic, b"v", partition=2))[0].startswith("UnknownPartitionError")
+    with AdminClient(bootstrap_servers=target.plain) as admin:
+        admin.create_partitions({topic: 3})
+    face.send(topic, b"v", partition=2)
 
-    def sends() -> bool:
-        with suppress(UnknownPartitionError):
-            face.send(topic, b"v", partition=1)
-            return True
-        return False
 
-    wait_until(sends)
+@faces
+def test_what_interceptors_and_partitioners_return_is_checked(target: Target, make: Callable[..., Face]) -> None:
+    class Stamp(ProducerInterceptor):
+        def on_send(self, record: OutgoingRecord) -> OutgoingRecord:
+            return record._replace(timestamp_ms=1 << 63)
+
+    topic = target.new_topic()
+    face = make(**target.settings(), interceptors=[Stamp()])
+    assert code_of(lambda: face.send(topic, b""))[0] == "KafkaError INVALID_TIMESTAMP"
+    face = make(**target.settings(), partitioner=lambda *_: 0.0)
+    assert code_of(lambda: face.send(topic, b""))[0] == "KafkaError INVALID_REQUEST"
 
 
 @faces

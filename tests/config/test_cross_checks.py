@@ -147,8 +147,14 @@ class TestDynamicChanges:
         made = self.image(stored)
         with pytest.raises(ConfigError) as refused:
             self.alter(made, broker_id, {MAX_LAG: "7"}, static)
-        assert refused.value.message == f"{MIN_LAG}='8': must be at most {MAX_LAG}, which is 7"
+        of_broker = "broker 0: " if ZERO in stored else ""
+        assert refused.value.message == f"{of_broker}{MIN_LAG}='8': must be at most {MAX_LAG}, which is 7"
         self.alter(made, broker_id, {MAX_LAG: "8"}, static)
+
+    def test_a_change_that_a_broker_overrides_does_not_concern_it(self) -> None:
+        """What an earlier version has stored contradicts itself, and still does."""
+        stored = {ZERO: {MIN_LAG: "8"}, ALL_BROKERS: {MAX_LAG: "7"}}
+        self.alter(self.image(stored), ALL_BROKERS, {MIN_LAG: "2", MAX_LAG: "7"})
 
     def test_a_broker_may_override_what_would_contradict_its_value(self) -> None:
         self.alter(self.image({ALL_BROKERS: {MIN_LAG: "8"}}), ZERO, {MIN_LAG: "6", MAX_LAG: "7"})
