@@ -45,10 +45,9 @@ def upgraded(group: ClassicGroup, topics: Topics) -> list[ConsumerRecord]:
         metadata = each.metadata_for(group.protocol_name) or each.protocols[0][1]
         try:
             wanted = consumer_protocol.decode(ConsumerProtocolSubscription, metadata)
+            assigned = partitions_of(wanted, topics)  # what a cooperative member uses until it has synced
             if each.assignment:
-                assigned = _assigned(each.assignment, topics, keeps_nothing=group.protocol_name in KNOWN_ASSIGNORS)
-            else:  # it has not synced in this generation: a cooperative member still uses what it had
-                assigned = partitions_of(wanted, topics)
+                assigned |= _assigned(each.assignment, topics, keeps_nothing=group.protocol_name in KNOWN_ASSIGNORS)
         except KafkaError as error:
             raise _not_upgraded(group, error.message) from error
         if not owned.isdisjoint(assigned):

@@ -226,6 +226,23 @@ def test_a_static_classic_member_that_changes_its_protocol_is_replaced_as_it_upg
     assert (coordinator.member_ids, len(client.owned)) == ({"m"}, 4)
 
 
+def test_a_cooperative_member_keeps_what_it_uses_when_the_upgrade_comes_before_it_has_synced() -> None:
+    coordinator, members = grown(cooperative=True, count=2)
+    third = ClassicClient(coordinator, ("t",), cooperative=True)
+    for _ in range(2):
+        third.beat()
+    for _ in range(2):
+        for member in members:
+            member.beat()
+    leader, other = sorted(members, key=lambda member: not member.leads)
+    used = other.owned
+    leader.beat()
+    assert (other.step, other.owned) == ("sync", used)
+    Client(coordinator, "m", ("t",)).beat()
+    assert coordinator.is_consumer_group
+    assert used <= coordinator.consumer.groups["g"].members[other.member_id].assigned
+
+
 def test_what_a_cooperative_member_has_not_revoked_yet_stays_its_own_in_a_downgraded_group() -> None:
     coordinator, (classic,) = grown(cooperative=True)
     used = classic.owned
