@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
-from decimal import Decimal
+from decimal import Context, Decimal
 from io import BytesIO
 from typing import Any, Final
 from uuid import UUID
@@ -37,6 +37,7 @@ _LOGICAL: Final[Mapping[str, pa.DataType]] = {
     "uuid": pa.string(),
 }
 _PRECISION_MAX: Final = 38
+_DECIMALS: Final = Context(prec=_PRECISION_MAX)
 Convert = Callable[[Any], Any]
 
 
@@ -54,25 +55,24 @@ class Avro:
     ) -> None:
         self._given = schema, writer_schema
         self._schema = _parsed(schema)
-        self._writer_schema = None if writer_schema is None else _parsed(writer_schema)
         self.arrow_type = _arrow_type(self._schema, {}, ())
-        if self._writer_schema is not None:
-            _arrow_type(self._writer_schema, {}, ())  # bounds what a value can become
         self._prepare = _writer(self._schema, {})
-        self._uuids = "uuid" in json.dumps(self._schema, default=str)
+        self._convert = _reader(self._schema, {})
+        self._raw_reader, self._raw_writer = None, _parsed(schema, raw=True)
+        if writer_schema is not None:
+            _arrow_type(_parsed(writer_schema), {}, ())  # bounds what a value can become
+            self._raw_reader, self._raw_writer = self._raw_writer, _parsed(writer_schema, raw=True)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _avro, self._given
 
     def decode(self, value: bytes) -> Any:
         stream = BytesIO(value)
-        if self._writer_schema is None:
-            decoded = fastavro.schemaless_reader(stream, self._schema, None)
-        else:
-            decoded = fastavro.schemaless_reader(stream, self._writer_schema, self._schema)
+        # fastavro applies the logical types of the writer, and none to defaults; they are to be those of the reader.
+        decoded = fastavro.schemaless_reader(stream, self._raw_writer, self._raw_reader)
         if stream.tell() != len(value):
             raise ValueError(f"{len(value) - stream.tell()} bytes follow the value")
-        return _with_texts(decoded) if self._uuids else decoded
+        return decoded if self._convert is None else self._convert(decoded)
 
     def encode(self, value: Any) -> bytes:
         stream = BytesIO()
@@ -84,9 +84,11 @@ def _avro(schema: Any, writer_schema: Any) -> Avro:
     return Avro(schema, writer_schema=writer_schema)
 
 
-def _parsed(schema: str | Mapping[str, Any]) -> Any:
+def _parsed(schema: str | Mapping[str, Any], *, raw: bool = False) -> Any:
+    """`raw`: without logical types."""
     try:
-        return fastavro.parse_schema(json.loads(schema) if isinstance(schema, str) else dict(schema))
+        given = json.loads(schema) if isinstance(schema, str) else dict(schema)
+        return fastavro.parse_schema(_without_logical_types(given) if raw else given)
     except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
         raise ConfigError(f"schema: {error!s}") from None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -142,6 +144,92 @@ def _logical_type(schema: Mapping[str, Any]) -> pa.DataType:
     if logical not in _LOGICAL:
         raise ConfigError(f"schema: the logical type {logical!r} is not supported")
     return _LOGICAL[logical]
+
+
+def _without_logical_types(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_without_logical_types(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: value if key == "default" else _without_logical_types(value)
+        for key, value in schema.items()
+        if key != "logicalType" and not key.startswith("__")  # __: of a parsed schema
+    }
+
+
+def _reader(schema: Any, named: dict[str, Any], *, in_default: bool = False) -> Convert | None:
+    """From a value without logical types to one that Arrow converts to the type; None if they are the same.
+
+    `in_default`: the value can be the default of a field, which is JSON; bytes are text in ISO-8859-1 there.
+    """
+    if isinstance(schema, list):
+        other = _reader(next(each for each in schema if each != "null"), named, in_default=in_default)
+        return other and (lambda value: None if value is None else other(value))
+    if isinstance(schema, str):
+        if schema in named:
+            return _reader(named[schema], named, in_default=in_default)
+        return _default_bytes if schema == "bytes" and in_default else None
+    kind = schema["type"]
+    if "name" in schema:
+        named[schema["name"]] = schema
+    match schema.get("logicalType"):
+        case "decimal":
+            return _decimal_reader(schema["precision"], schema.get("scale", 0))
+        case "timestamp-millis" | "local-timestamp-millis":
+            return lambda value: value * 1000
+    match kind:
+        case "record" | "error":
+            return _record_reader(schema["fields"], named, in_default=in_default)
+        case "fixed":
+            return _default_bytes if in_default else None
+        case "enum":
+            return None
+        case "array":
+            item = _reader(schema["items"], named, in_default=in_default)
+            return item and (lambda value: [item(each) for each in value])
+        case "map":
+            item_of_map = _reader(schema["values"], named, in_default=in_default)
+            return item_of_map and (lambda value: {key: item_of_map(each) for key, each in value.items()})
+    return _reader(kind, named, in_default=in_default)
+
+
+def _record_reader(fields: list[Mapping[str, Any]], named: dict[str, Any], *, in_default: bool) -> Convert | None:
+    converts = {}
+    for field in fields:
+        convert_field = _reader(field["type"], named, in_default=in_default or "default" in field)
+        if convert_field is not None:
+            converts[field["name"]] = convert_field
+    if in_default:  # the default of a record can lack fields that have one of their own
+        defaults = {field["name"]: field["default"] for field in fields if "default" in field}
+    else:
+        defaults = {}
+    if not converts and not defaults:
+        return None
+
+    def convert(value: Mapping[str, Any]) -> dict[str, Any]:
+        converted = {**defaults, **value}
+        for name, convert_field in converts.items():
+            converted[name] = convert_field(converted[name])
+        return converted
+
+    return convert
+
+
+def _decimal_reader(precision: int, scale: int) -> Convert:
+    limit = 10**precision
+
+    def convert(value: Any) -> Decimal:
+        unscaled = int.from_bytes(_default_bytes(value), "big", signed=True)
+        if not -limit < unscaled < limit:
+            raise ValueError(f"{unscaled} exceeds the precision {precision}")
+        return Decimal(unscaled).scaleb(-scale, _DECIMALS)
+
+    return convert
+
+
+def _default_bytes(value: Any) -> Any:
+    return value.encode("latin-1") if isinstance(value, str) else value
 
 
 def _writer(schema: Any, named: dict[str, Any]) -> Convert:
@@ -297,14 +385,3 @@ _PRIMITIVE_WRITERS: Final[Mapping[str, Convert]] = {
     "bytes": _as_bytes,
     "string": _as_text,
 }
-
-
-def _with_texts(value: Any) -> Any:
-    """UUIDs as texts."""
-    if isinstance(value, UUID):
-        return str(value)
-    if isinstance(value, dict):
-        return {name: _with_texts(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [_with_texts(each) for each in value]
-    return value

@@ -7,7 +7,7 @@ import pickle
 import time
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
-from decimal import Decimal
+from decimal import Context, Decimal
 from io import BytesIO
 from typing import Any
 from uuid import UUID
@@ -268,6 +268,90 @@ def test_the_schema_of_the_writer() -> None:
     fastavro.schemaless_writer(stream, fastavro.parse_schema(old), {"a": 5})
     avro = pickle.loads(pickle.dumps(Avro(new, writer_schema=old)))
     assert decode_column(pa.array([stream.getvalue()], pa.binary()), avro).to_pylist() == [{"a": 5, "b": "x"}]
+
+
+def decoded_by(reader: Any, writer: Any, value: Any) -> Any:
+    """What a value is that `writer` has encoded, without logical types, and `reader` decodes."""
+    stream = BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(writer), value)
+    avro = pickle.loads(pickle.dumps(Avro(json.dumps(reader), writer_schema=json.dumps(writer))))
+    return decode_column(pa.array([stream.getvalue()], pa.binary()), avro)[0].as_py()
+
+
+DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 2}
+
+
+@pytest.mark.parametrize(
+    ("reader", "writer", "value", "expected"),
+    [
+        ({"type": "long", "logicalType": "timestamp-millis"}, "long", 1_357_017_420_123, TIME),
+        ({"type": "long", "logicalType": "timestamp-micros"}, "long", 1_357_017_420_123_000, TIME),
+        ({"type": "long", "logicalType": "local-timestamp-millis"}, "int", 1000, datetime(1970, 1, 1, 0, 0, 1)),  # noqa: DTZ001
+        ("long", {"type": "long", "logicalType": "timestamp-millis"}, 5, 5),
+        ("int", {"type": "int", "logicalType": "date"}, 15_706, 15_706),
+        ({"type": "int", "logicalType": "date"}, "int", 15_706, date(2013, 1, 1)),
+        ("string", {"type": "string", "logicalType": "uuid"}, str(UUID(int=5)), str(UUID(int=5))),
+        ("bytes", DECIMAL, b"\x7d", b"\x7d"),
+        (DECIMAL, "bytes", b"\xff", Decimal("-0.01")),
+        (DECIMAL, "bytes", (10**38 - 1).to_bytes(16, "big"), Decimal(10**38 - 1).scaleb(-2, Context(prec=38))),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("wrap", ["", "union", "array", "map", "record"])
+def test_logical_types_are_those_of_the_reader(reader: Any, writer: Any, value: Any, expected: Any, wrap: str) -> None:
+    wraps: dict[str, Any] = {
+        "": (lambda kind: kind, value, expected),
+        "union": (lambda kind: ["null", kind], value, expected),
+        "array": (lambda kind: {"type": "array", "items": kind}, [value], [expected]),
+        "map": (lambda kind: {"type": "map", "values": kind}, {"k": value}, [("k", expected)]),
+        "record": (record, {"a": value}, {"a": expected}),
+    }
+    wrapped, value, expected = wraps[wrap]
+    assert decoded_by(wrapped(reader), wrapped(writer), value) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "expected"),
+    [
+        ("bytes", "\u00ff", b"\xff"),
+        (["bytes", "null"], "\u00ff", b"\xff"),
+        ({"type": "fixed", "name": "F", "size": 1}, "\u00ff", b"\xff"),
+        (DECIMAL, "\u00ff", Decimal("-0.01")),
+        ({"type": "long", "logicalType": "timestamp-millis"}, 1_357_017_420_123, TIME),
+        ({"type": "array", "items": "bytes"}, ["\u00ff"], [b"\xff"]),
+        ({"type": "map", "values": "bytes"}, {"k": "\u00ff"}, [("k", b"\xff")]),
+        ({"type": "record", "name": "I", "fields": [{"name": "a", "type": "bytes"}]}, {"a": "\u00ff"}, {"a": b"\xff"}),
+        ("string", "\u00ff", "\u00ff"),
+        (["null", "bytes"], None, None),
+    ],
+    ids=str,
+)
+def test_defaults_of_the_reader(kind: Any, default: Any, expected: Any) -> None:
+    reader = {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": "a", "type": "int"}, {"name": "b", "type": kind, "default": default}],
+    }
+    for _ in range(2):
+        assert decoded_by(reader, record("int"), {"a": 1}) == {"a": 1, "b": expected}
+
+
+def test_a_decimal_of_avro_with_too_many_digits_is_malformed() -> None:
+    avro = Avro({**DECIMAL, "precision": 3})
+    with pytest.raises(SerializationError, match=r"1000 exceeds the precision 3"):
+        decode_column(pa.array([Avro('"bytes"').encode((1000).to_bytes(2, "big"))], pa.binary()), avro)
+
+
+@pytest.mark.parametrize("text", ["123E4567-E89B-12D3-A456-426614174000", "no UUID"])
+def test_a_uuid_of_avro_is_its_text(text: str) -> None:
+    avro = Avro({"type": "string", "logicalType": "uuid"})
+    assert decode_column(pa.array([Avro('"string"').encode(text)], pa.binary()), avro).to_pylist() == [text]
+
+
+def test_a_schema_of_avro_without_anything_to_convert_is_not_walked() -> None:
+    kind = record({"type": "array", "items": {"type": "int", "logicalType": "date"}})
+    assert Avro(kind)._convert is None
+    assert Avro(kind, writer_schema=kind)._convert is None
 
 
 def record(kind: Any) -> dict[str, Any]:
