@@ -28,14 +28,15 @@ _PRIMITIVE: Final[Mapping[str, pa.DataType]] = {
     "bytes": pa.binary(),
     "string": pa.string(),
 }
-_LOGICAL: Final[Mapping[str, pa.DataType]] = {
-    "date": pa.date32(),
-    "timestamp-millis": pa.timestamp("us", "UTC"),
-    "timestamp-micros": pa.timestamp("us", "UTC"),
-    "local-timestamp-millis": pa.timestamp("us"),
-    "local-timestamp-micros": pa.timestamp("us"),
-    "uuid": pa.string(),
+_LOGICAL: Final[Mapping[tuple[str, str], pa.DataType]] = {
+    ("int", "date"): pa.date32(),
+    ("long", "timestamp-millis"): pa.timestamp("us", "UTC"),
+    ("long", "timestamp-micros"): pa.timestamp("us", "UTC"),
+    ("long", "local-timestamp-millis"): pa.timestamp("us"),
+    ("long", "local-timestamp-micros"): pa.timestamp("us"),
+    ("string", "uuid"): pa.string(),
 }
+_TIMES_OF_DAY: Final = (("int", "time-millis"), ("long", "time-micros"))
 _PRECISION_MAX: Final = 38
 _DECIMALS: Final = Context(prec=_PRECISION_MAX)
 Convert = Callable[[Any], Any]
@@ -113,8 +114,8 @@ def _arrow_type(schema: Any, named: dict[str, Any], inside: tuple[str, ...]) -> 
     kind = schema["type"]
     if "name" in schema:
         named[schema["name"]] = schema
-    if "logicalType" in schema:
-        return _logical_type(schema)
+    if logical := _logical(schema):
+        return _logical_type(schema, logical)
     match kind:
         case "record" | "error":
             if not schema["fields"]:
@@ -135,15 +136,25 @@ def _arrow_type(schema: Any, named: dict[str, Any], inside: tuple[str, ...]) -> 
     return _arrow_type(kind, named, inside)
 
 
-def _logical_type(schema: Mapping[str, Any]) -> pa.DataType:
-    logical = schema["logicalType"]
+def _logical(schema: Mapping[str, Any]) -> str:
+    """The logical type; empty if there is none, or one to ignore: as Avro specifies, an unknown or invalid one."""
+    kind, logical = schema["type"], schema.get("logicalType")
+    if not isinstance(kind, str) or not isinstance(logical, str):
+        return ""
+    if logical == "decimal":
+        return logical if kind in ("bytes", "fixed") and schema.get("precision") else ""
+    return logical if (kind, logical) in _LOGICAL or (kind, logical) in _TIMES_OF_DAY else ""
+
+
+def _logical_type(schema: Mapping[str, Any], logical: str) -> pa.DataType:
     if logical == "decimal":
         if schema["precision"] > _PRECISION_MAX:
             raise ConfigError(f"schema: the precision of a decimal must be at most {_PRECISION_MAX}")
         return pa.decimal128(schema["precision"], schema.get("scale", 0))
-    if logical not in _LOGICAL:
+    key = schema["type"], logical
+    if key in _TIMES_OF_DAY:
         raise ConfigError(f"schema: the logical type {logical!r} is not supported")
-    return _LOGICAL[logical]
+    return _LOGICAL[key]
 
 
 def _without_logical_types(schema: Any) -> Any:
@@ -173,7 +184,7 @@ def _reader(schema: Any, named: dict[str, Any], *, in_default: bool = False) -> 
     kind = schema["type"]
     if "name" in schema:
         named[schema["name"]] = schema
-    match schema.get("logicalType"):
+    match _logical(schema):
         case "decimal":
             return _decimal_reader(schema["precision"], schema.get("scale", 0))
         case "timestamp-millis" | "local-timestamp-millis":
@@ -246,8 +257,8 @@ def _writer(schema: Any, named: dict[str, Any]) -> Convert:
     kind = schema["type"]
     if "name" in schema:
         named[schema["name"]] = schema
-    if "logicalType" in schema:
-        return _logical_writer(schema)
+    if logical := _logical(schema):
+        return _logical_writer(schema, logical)
     match kind:
         case "record" | "error":
             fields = [(each["name"], "default" in each, _writer(each["type"], named)) for each in schema["fields"]]
@@ -302,8 +313,8 @@ def _fixed_writer(name: str, size: int) -> Convert:
     return convert
 
 
-def _logical_writer(schema: Mapping[str, Any]) -> Convert:
-    match schema["logicalType"]:
+def _logical_writer(schema: Mapping[str, Any], logical: str) -> Convert:
+    match logical:
         case "decimal":
             return _decimal_writer(schema["precision"], schema.get("scale", 0))
         case "date":

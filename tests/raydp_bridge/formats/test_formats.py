@@ -342,6 +342,32 @@ def test_a_decimal_of_avro_with_too_many_digits_is_malformed() -> None:
         decode_column(pa.array([Avro('"bytes"').encode((1000).to_bytes(2, "big"))], pa.binary()), avro)
 
 
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    [
+        ({"type": "string", "logicalType": "varchar"}, "x", pa.string()),
+        ({"type": "string", "logicalType": "date"}, "x", pa.string()),
+        ({"type": "string", "logicalType": "timestamp-millis"}, "x", pa.string()),
+        ({"type": "long", "logicalType": "timestamp-nanos"}, 5, pa.int64()),
+        ({"type": "long", "logicalType": "time-millis"}, 5, pa.int64()),
+        ({"type": "bytes", "logicalType": "uuid"}, b"x", pa.binary()),
+        ({"type": "bytes", "logicalType": "decimal"}, b"x", pa.binary()),
+        ({"type": "string", "logicalType": "decimal", "precision": 3}, "x", pa.string()),
+        ({"type": "fixed", "name": "F", "size": 2, "logicalType": "other"}, b"xy", pa.binary()),
+        ({"type": "array", "items": "int", "logicalType": "set"}, [1], pa.list_(pa.int32())),
+        ({"type": "int", "logicalType": ["date"]}, 1, pa.int32()),
+    ],
+    ids=str,
+)
+def test_logical_types_that_avro_does_not_have_are_ignored(kind: Any, value: Any, expected: pa.DataType) -> None:
+    avro = Avro(record(kind))
+    assert avro.arrow_type == pa.struct([("a", expected)])
+    column = pa.array([{"a": value}], avro.arrow_type)
+    encoded = encode_column(column, avro)
+    assert decode_column(encoded, avro).equals(column)
+    assert decode_column(encoded, Avro(record(kind), writer_schema=record(kind))).equals(column)
+
+
 @pytest.mark.parametrize("text", ["123E4567-E89B-12D3-A456-426614174000", "no UUID"])
 def test_a_uuid_of_avro_is_its_text(text: str) -> None:
     avro = Avro({"type": "string", "logicalType": "uuid"})
