@@ -153,7 +153,8 @@ def _value_reader(field: FieldDescriptor) -> Convert:
             return lambda time: time.seconds * 1_000_000 + time.nanos // 1000
         return _reader(field.message_type)
     if field.enum_type is not None:
-        names = {number: value.name for number, value in field.enum_type.values_by_number.items()}
+        # by the first of the names that share a number, as in Java; values_by_number has the last one
+        names = {value.number: value.name for value in reversed(field.enum_type.values)}
         return lambda number: names.get(number) or str(number)
     return lambda value: value
 

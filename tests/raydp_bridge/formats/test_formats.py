@@ -73,6 +73,8 @@ def _descriptors() -> descriptor_pb2.FileDescriptorSet:
     color = file.enum_type.add(name="Color")
     color.value.add(name="RED", number=0)
     color.value.add(name="BLUE", number=1)
+    color.value.add(name="AZURE", number=1)
+    color.options.allow_alias = True
     flight = file.message_type.add(name="Flight")
     entry = flight.nested_type.add(name="CountsEntry")
     entry.options.map_entry = True
@@ -536,6 +538,11 @@ def test_a_null_among_times_is_refused_by_name() -> None:
         message_of("a.Sample").encode({"times": [TIME, None]})
     with pytest.raises(TypeError, match="a timestamp is required, not date"):
         message_of("a.Sample").encode({"times": [date(2013, 1, 1)]})
+
+
+def test_a_number_of_an_enum_has_its_first_name() -> None:
+    flight = message_of("a.Flight")
+    assert flight.decode(flight.encode({"color": "AZURE"}))["color"] == "BLUE"
 
 
 def test_a_generated_class_is_enough() -> None:
