@@ -57,7 +57,7 @@ def _check_of(kind: pa.DataType) -> Check | None:
         fields = [(field.name, _check_of(field.type)) for field in kind]
         return _struct_check([(name, check) for name, check in fields if check is not None])
     if pa.types.is_map(kind):
-        return _map_check(_check_of(kind.item_type))
+        return _map_check(_check_of(kind.key_type), _check_of(kind.item_type))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return _list_check(_check_of(kind.value_type))
     return None
@@ -90,12 +90,15 @@ def _struct_check(fields: list[tuple[str, Check]]) -> Check:
     return check
 
 
-def _map_check(check_item: Check | None) -> Check:
+def _map_check(check_key: Check | None, check_item: Check | None) -> Check:
     def check(value: Any) -> None:
         if value is None:
             return
         if type(value) is not dict:
             raise TypeError(f"a map is required, not {type(value).__name__}")
+        if check_key is not None:
+            for key in value:
+                check_key(key)
         if check_item is not None:
             for item in value.values():
                 check_item(item)

@@ -212,6 +212,9 @@ def test_modes_are_those_of_spark() -> None:
         (pa.list_(pa.int64()), [1, 2.5]),
         (pa.map_(pa.string(), pa.int64()), [["a", 1]]),
         (pa.map_(pa.string(), pa.int64()), {"a": 0.5}),
+        (pa.map_(pa.int64(), pa.string()), {1.5: "a", 1: "b"}),
+        (pa.map_(pa.int64(), pa.string()), {True: "a"}),
+        (pa.map_(pa.float32(), pa.string()), {1e300: "a"}),
     ],
     ids=str,
 )
