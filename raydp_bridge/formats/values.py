@@ -6,6 +6,7 @@ What cannot be converted is null or an error. It calls libraries that raise anyt
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, Literal, Protocol, get_args
 
 import pyarrow as pa
@@ -54,8 +55,19 @@ def decode_column(column: pa.Array, value_format: ValueFormat, mode: Mode = "FAI
 
 def encode_column(column: pa.Array, value_format: ValueFormat, mode: Mode = "FAILFAST") -> pa.Array:
     """The encoded values as binary; null stays null. Raises SerializationError."""
-    values = column.to_pylist(maps_as_pydicts="lossy")
-    return pa.array(_converted(values, value_format.encode, f"encoded as {value_format.name}", mode), pa.binary())
+    encode = value_format.encode
+    try:
+        values = column.to_pylist(maps_as_pydicts="lossy")
+    except Exception:  # some value is not one of Python, such as a time after the year 9999
+        rows = [column.slice(number, 1) for number in range(len(column))]
+        values = [None if row.null_count else row for row in rows]
+        encode = partial(_encode_row, value_format)
+    return pa.array(_converted(values, encode, f"encoded as {value_format.name}", mode), pa.binary())
+
+
+def _encode_row(value_format: ValueFormat, row: pa.Array) -> bytes:
+    """`row` is an array of one value."""
+    return value_format.encode(row.to_pylist(maps_as_pydicts="lossy")[0])
 
 
 def _converted(values: Sequence[Any], convert: Callable[[Any], Any], what: str, mode: Mode) -> list[Any]:
@@ -88,6 +100,10 @@ def _array(values: list[Any], value_format: ValueFormat, mode: Mode) -> pa.Array
 
 
 def _refused(value: Any, what: str, error: Exception) -> SerializationError:
-    shown = repr(value[:_SHOWN] if isinstance(value, bytes) else value)[: 4 * _SHOWN]
+    if isinstance(value, pa.Array):
+        text = value.to_string(skip_new_lines=True)
+    else:
+        text = repr(value[:_SHOWN] if isinstance(value, bytes) else value)
+    shown = text[: 4 * _SHOWN]
     reason = str(error) or type(error).__name__
     return SerializationError(f"a value cannot be {what}: {reason} (mode=PERMISSIVE gives null instead): {shown}")

@@ -108,6 +108,20 @@ def _descriptors() -> descriptor_pb2.FileDescriptorSet:
 
 DESCRIPTORS = _descriptors()
 MSGPACK, AVRO_FORMAT, PROTOBUF = Msgpack(SCHEMA), Avro(AVRO), message_of("a.Flight")
+
+
+class Text:
+    name = "text"
+    arrow_type = pa.string()
+
+    def decode(self, value: bytes) -> str:
+        return value.decode()
+
+    def encode(self, value: Any) -> bytes:
+        return str(value).encode()
+
+
+TEXT_FORMAT = Text()
 FORMATS: list[ValueFormat] = [MSGPACK, AVRO_FORMAT, PROTOBUF]
 formats = pytest.mark.parametrize("value_format", FORMATS, ids=lambda each: each.name)
 
@@ -174,6 +188,19 @@ def test_a_value_that_does_not_fit_the_format_is_null_or_fails(value_format: Val
     assert encode_column(column, value_format, "PERMISSIVE").to_pylist() == [None]
     with pytest.raises(SerializationError, match=f"cannot be encoded as {value_format.name}"):
         encode_column(column, value_format)
+
+
+@pytest.mark.parametrize("kind", [pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC")], ids=str)
+def test_a_time_that_python_does_not_have_is_null_or_fails(kind: pa.DataType) -> None:
+    days = 2_932_897  # until the year 10000
+    times = pa.array([0, days if kind == pa.date32() else days * 86_400_000_000, None], kind)
+    rows = pa.StructArray.from_arrays([times], ["at"])
+    for column, good in ((times, times[0].as_py()), (rows, {"at": times[0].as_py()})):
+        permissive = encode_column(column, TEXT_FORMAT, "PERMISSIVE").to_pylist()
+        assert permissive[:2] == [str(good).encode(), None]
+        assert encode_column(column.filter(pa.array([True, False, True])), TEXT_FORMAT)[0].as_py() == permissive[0]
+        with pytest.raises(SerializationError, match=r"(?s)cannot be encoded as text: .*10000-01-01"):
+            encode_column(column, TEXT_FORMAT)
 
 
 def test_texts_are_decoded_too() -> None:
