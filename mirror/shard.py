@@ -98,6 +98,9 @@ class PartitionCopy:
     """Of the topic that the offsets below belong to, as far as it is known."""
     new_topic_id: UUID | None = None
     """Of the topic that has come in its place: begun once nothing of the former one waits for a commit."""
+    may_be_new: bool = False
+    """The metadata have another topic id, which may be newer or older: the consumer reads from the first offset, where
+    a new topic has its records, and the topic id of what it fetches decides."""
     committed: int | None = None
     """The progress that is durable."""
     acknowledged: int | None = None
@@ -181,6 +184,8 @@ class Shard:
                     self._found.append(Copied(tp, *known.last_copied, count=1))
         for tp, copy in self.partitions.items():
             copy.blocked = blocked.get(tp)
+            before, copy.may_be_new = copy.may_be_new, _may_be_new(copy, topic_ids.get(tp.topic))
+            copy.stopped = copy.stopped or before or copy.may_be_new
         return bool(left or new)
 
     def take_found(self) -> list[Copied]:
@@ -208,13 +213,13 @@ class Shard:
             if copy.stopped and tp not in paused and not tries_one and copy.new_topic_id is None:
                 copy.stopped = False
                 if copy.sent is not None:
-                    seeks[tp] = copy.sent
+                    seeks[tp] = 0 if copy.may_be_new else copy.sent
         return seeks
 
     def positioned(self, tp: TopicPartition, offset: int) -> None:
         """The consumer will read on from this offset. Where nothing was read up to it, it was led there."""
         copy = self.partitions[tp]
-        if copy.stopped or copy.new_topic_id is not None or offset == copy.sent:
+        if copy.stopped or copy.new_topic_id is not None or copy.may_be_new or offset == copy.sent:
             return
         if not copy.waiting:
             _note_move(copy, offset)
@@ -236,10 +241,16 @@ class Shard:
                 copy.stopped = True
             return False
         copy.source_error = None
+        may_be_new, copy.may_be_new = copy.may_be_new, False
         if topic_id is not None and copy.sent is not None and copy.topic_id not in (None, topic_id):
             copy.new_topic_id, copy.stopped = topic_id, True
             if not copy.waiting:
                 self._begin_anew(copy)
+            return False
+        if may_be_new:
+            copy.stopped = True
+            if copy.last_copied is not None:
+                self._found.append(Copied(tp, *copy.last_copied, count=1))
             return False
         if start != copy.sent:
             self.positioned(tp, start)
@@ -447,7 +458,7 @@ class Shard:
         """With the first record of the topic that was created in place of the former one."""
         self._found.append(_before_first(copy))
         copy.notice = "the topic was deleted and created again in the source: the new one is copied from its beginning"
-        copy.topic_id, copy.new_topic_id = copy.new_topic_id, None
+        copy.topic_id, copy.new_topic_id, copy.may_be_new = copy.new_topic_id, None, False
         copy.committed = copy.acknowledged = copy.sent = 0
         copy.last_copied = None
 
@@ -458,6 +469,10 @@ class Shard:
 
     def _backoff(self, attempts: int) -> int:
         return backoff_ms(attempts, self._settings.backoff_ms, self._settings.backoff_ms_max, self._jitter)
+
+
+def _may_be_new(copy: PartitionCopy, topic_id: UUID | None) -> bool:
+    return bool(copy.sent) and copy.topic_id is not None and topic_id not in (None, copy.topic_id)
 
 
 def _note_move(copy: PartitionCopy, offset: int) -> None:

@@ -256,31 +256,40 @@ def test_topics_are_created_in_the_target_and_grow_there(east: Target, west: Tar
         assert admin.describe_configs([resource])[resource]["retention.ms"].value == "7200000"
 
 
-@pytest.mark.parametrize("runs", [True, False], ids=["running", "stopped"])
-def test_a_topic_that_is_created_again_is_copied_from_its_beginning(east: Target, west: Target, runs: bool) -> None:
+@pytest.mark.parametrize(
+    ("runs", "before", "reset"),
+    [(True, 5, "earliest"), (False, 5, "earliest"), (False, 25, "latest")],
+    ids=["running", "stopped", "fewer"],
+)
+def test_a_topic_that_is_created_again_is_copied_from_its_beginning(
+    east: Target, west: Target, runs: bool, before: int, reset: str
+) -> None:
     topic = east.new_topic()
     flow = flow_between(east, west, topics=topic, exactly_once_source_support="enabled")
-    produce(east, topic, [b"old %d" % number for number in range(5)])
+    produce(east, topic, [b"old %d" % number for number in range(before)])
     with running(flow) as run:
-        run.wait_for_end(topic, {0: 5})
+        run.wait_for_end(topic, {0: before})
         if runs:
             create_again(east, topic)
             run.wait_for_end(topic, {0: 20})
             assert "created again" in str(run.partition(topic))
     if not runs:
         create_again(east, topic)
-        with running(flow) as run:
+        again = flow_between(
+            east, west, topics=topic, exactly_once_source_support="enabled", A_consumer_auto_offset_reset=reset
+        )
+        with running(again) as run:
             run.wait_for_end(topic, {0: 20})
             assert "created again" in str(run.partition(topic))
     values = [value for _, value, _, _ in seen(west, f"A.{topic}")]
-    assert values == [b"old %d" % number for number in range(5)] + [b"new %d" % number for number in range(20)]
+    assert values == [b"old %d" % number for number in range(before)] + [b"new %d" % number for number in range(20)]
     store = OffsetSyncStore()
     store.loaded()
     with PartitionReader(east.plain, flow.offset_syncs_topic, 0) as reader:
         while reader.position < reader.end_offset():
             for record in reader.read_records():
                 store.add(OffsetSync.decode(record.key, record.value))
-    assert store.translate(TopicPartition(topic, 0), 0) == 5  # behind the former topic's last copy
+    assert store.translate(TopicPartition(topic, 0), 0) == before  # behind the former topic's last copy
 
 
 @pytest.mark.parametrize(

@@ -263,6 +263,64 @@ def test_a_topic_that_was_created_again_while_no_worker_was_there_is_noticed() -
     assert it.fetched(TPS[0], 0, UUID(int=2))
 
 
+def with_progress(progress: Progress, topic_id: UUID) -> Shard:
+    """A shard with this progress, to which the partition is assigned as one of a topic with this id."""
+    it = shard()
+    it.progress_read({TPS[0]: progress})
+    it.assign(ONE, {}, {"t": topic_id})
+    return it
+
+
+def test_a_new_topic_with_fewer_records_than_were_copied_of_the_former_one_is_noticed() -> None:
+    """auto.offset.reset=latest would lead to its end."""
+    it = with_progress(Progress(1_000, UUID(int=1), (999, 999)), UUID(int=2))
+    assert it.take_seeks(at(0)) == {TPS[0]: 0}
+    it.positioned(TPS[0], 0)
+    assert not it.fetched(TPS[0], 0, UUID(int=2))
+    assert it.take_found() == [Copied(TPS[0], BEFORE_FIRST, 999, 1)]
+    assert it.take_seeks(at(0)) == {TPS[0]: 0}
+    it.source_ends(TPS[0], 50)
+    assert (status(it, TPS[0]).next_offset, status(it, TPS[0]).lag) == (0, 50)
+    assert it.fetched(TPS[0], 0, UUID(int=2))
+
+
+def test_a_topic_id_that_is_older_than_the_progress_has_nothing_copied_again() -> None:
+    it = with_progress(Progress(1_000, UUID(int=2), (999, 999)), UUID(int=1))
+    assert it.take_found() == []
+    assert it.take_seeks(at(0)) == {TPS[0]: 0}
+    it.positioned(TPS[0], 700)  # the first record that the source has
+    assert not it.fetched(TPS[0], 700, UUID(int=2))
+    assert it.take_found() == [Copied(TPS[0], 999, 999, 1)]
+    assert it.take_seeks(at(0)) == {TPS[0]: 1_000}
+    assert it.fetched(TPS[0], 1_000, UUID(int=2))
+    assert (status(it, TPS[0]).lost, status(it, TPS[0]).error) == (0, None)
+
+
+def test_a_newer_plan_with_the_known_topic_id_ends_the_doubt() -> None:
+    it = with_progress(Progress(1_000, UUID(int=2)), UUID(int=1))
+    assert it.take_seeks(at(0)) == {TPS[0]: 0}
+    it.assign(ONE, {}, {"t": UUID(int=2)})
+    assert it.take_seeks(at(0)) == {TPS[0]: 1_000}
+
+
+def test_a_partition_that_stays_is_checked_when_a_newer_plan_has_another_topic_id() -> None:
+    it = with_progress(Progress(5, UUID(int=1), (4, 40)), UUID(int=1))
+    it.take_found()
+    it.take_seeks(at(0))
+    assert it.fetched(TPS[0], 5, UUID(int=1))
+    it.sent(TPS[0], batch(5), at(0))
+    assert not it.assign(ONE, {}, {"t": UUID(int=2)})
+    assert not it.fetched(TPS[0], 6, UUID(int=1))  # what was on its way
+    assert it.take_seeks(at(0)) == {TPS[0]: 0}
+    assert not it.fetched(TPS[0], 0, UUID(int=2))
+    assert it.take_seeks(at(0)) == {}  # before what was sent is committed
+    assert end(it, {TPS[0]: [None]})
+    assert it.progress() == {TPS[0]: Progress(6, UUID(int=1), (4, 40))}
+    it.committed(at(0))
+    assert it.take_seeks(at(0)) == {TPS[0]: 0}
+    assert it.fetched(TPS[0], 0, UUID(int=2))
+
+
 def test_with_exactly_once_a_failure_undoes_all_and_only_the_partition_that_failed_pauses() -> None:
     it = shard({TPS[1]: 5})
     it.assign(TARGETS, {})
