@@ -247,6 +247,7 @@ class FlowControl:
         self.groups = tuple(each.group_id for each in listed if each.group_id in self.flow.groups)
         if self._checkpoints is not None:
             self._checkpoints = {group: found for group, found in self._checkpoints.items() if group in self.groups}
+        self.latencies = {key: window for key, window in self.latencies.items() if key[0] in self.groups}
         return ()
 
     def _translate(self, now_ms: int) -> Iterable[Problem]:

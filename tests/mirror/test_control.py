@@ -293,10 +293,12 @@ def test_a_group_that_was_deleted_in_both_clusters_does_not_come_back(sides: tup
         east.admin.alter_consumer_group_offsets("gone", {("left", 0): 1})
         mirror.run_due(NOW + STEP)
         assert groups() == {"gone"}
+        assert [group for group, _ in mirror.latencies] == ["gone"]
         for each in sides:
             each.admin.delete_consumer_groups("gone")
         mirror.run_due(NOW + 2 * STEP)
         assert groups() == set()
+        assert mirror.latencies == {}
     with control(flow) as again:  # which reads its checkpoint
         again.run_due(NOW)
         assert groups() == set()
