@@ -8,6 +8,7 @@ the records.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -145,9 +146,9 @@ class RenamingPolicy(ReplicationPolicy):
 class NameFilter:
     """Names that match an included pattern and no excluded one. A pattern is a name or a regular expression."""
 
-    include: re.Pattern[str] | None
-    """None: no name."""
-    exclude: re.Pattern[str] | None
+    include: tuple[re.Pattern[str], ...]
+    """Without any, no name matches."""
+    exclude: tuple[re.Pattern[str], ...]
 
     @classmethod
     def of(cls, include: Sequence[str], exclude: Sequence[str]) -> NameFilter:
@@ -158,18 +159,24 @@ class NameFilter:
         return isinstance(name, str) and _matches(self.include, name) and not _matches(self.exclude, name)
 
 
-def compiled(patterns: Sequence[str]) -> re.Pattern[str] | None:
-    """One pattern for all of a list; None for an empty one. Raises ConfigError that names the first bad one."""
-    for pattern in patterns:
-        try:
-            re.compile(pattern)
-        except (re.error, OverflowError, RecursionError) as error:
-            raise ConfigError(f"{shown(pattern)} is no regular expression: {error}") from None
-    return re.compile("|".join(f"(?:{pattern})" for pattern in patterns)) if patterns else None
+def compiled(patterns: Sequence[str]) -> tuple[re.Pattern[str], ...]:
+    """Raises ConfigError that names the first bad one. One that Java may read differently is bad too."""
+    return tuple(_compiled(pattern) for pattern in patterns)
 
 
-def _matches(pattern: re.Pattern[str] | None, name: str) -> bool:
-    return pattern is not None and pattern.fullmatch(name) is not None
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", FutureWarning)  # of syntax that Java has, and Python may get
+            return re.compile(pattern)
+    except FutureWarning as warning:
+        raise ConfigError(f"{shown(pattern)}: such a set of characters is not supported: {warning}") from None
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ConfigError(f"{shown(pattern)} is no regular expression: {error}") from None
+
+
+def _matches(patterns: Sequence[re.Pattern[str]], name: str) -> bool:
+    return any(pattern.fullmatch(name) is not None for pattern in patterns)
 
 
 def _ends_in_heartbeats(topic: str) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -88,3 +90,19 @@ def test_a_filter_matches_whole_names_and_exclusion_wins() -> None:
     assert "x" not in NameFilter.of([], [])
     assert "a|b" not in NameFilter.of(["a|b"], [])
     assert "b" in NameFilter.of(["a|b"], [])
+
+
+def test_each_pattern_of_a_filter_has_its_own_flags_and_groups() -> None:
+    found = NameFilter.of(["item", r"(?i)orders.*", r"(.)\1", r"(.)-\1"], [])
+    assert [name for name in ("item", "ITEM", "Orders-1", "aa", "ab", "a-a") if name in found] == [
+        "item",
+        "Orders-1",
+        "aa",
+        "a-a",
+    ]
+
+
+@pytest.mark.parametrize("pattern", ["[a-z&&[^b]].*", "[[a]b]", "x--[a--b]", "("])
+def test_a_pattern_that_is_invalid_or_that_java_may_read_differently_is_refused(pattern: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(repr(pattern))):
+        NameFilter.of(["fine", pattern], [])
