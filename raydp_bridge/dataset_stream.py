@@ -118,12 +118,13 @@ class DatasetStream:
         """The plan of the next batch, which is committed; None if there is nothing to read now."""
         self._end_transaction()
         progress = self._progress()
+        progress.require_pending_in(self._topics, self._group_id)
         if progress.pending is not None:
             return progress.pending
         plan, self._fixed = after_loss_checks(
             partial(self._find_plan, progress), fail=self._options.fail_on_data_loss, pause=self._closed.wait
         )
-        self._gone |= {tp for tp in progress.positions if tp.topic in self._topics and tp not in plan.starts}
+        self._gone |= {tp for tp in progress.positions_in(self._topics) if tp not in plan.starts}
         self._commit(plan.announced(self._stored))
         return None if plan.is_empty else plan
 
@@ -131,9 +132,9 @@ class DatasetStream:
         self, progress: GroupProgress
     ) -> tuple[tuple[BatchPlan, Mapping[TopicPartition, int] | None], Sequence[str]]:
         """The plan that follows now and, with `stop_at_latest`, where the stream ends; and what was lost."""
-        options, fixed = self._options, self._fixed
-        bounds = bounds_of(options.subscription, self._brokers, all_exist=not progress.positions)
-        first = Resolved({}) if progress.positions else offsets_of(options.starting, bounds, self._brokers)
+        options, fixed, positions = self._options, self._fixed, progress.positions_in(self._topics)
+        bounds = bounds_of(options.subscription, self._brokers, all_exist=not positions)
+        first = Resolved({}) if positions else offsets_of(options.starting, bounds, self._brokers)
         if self._stop_at_latest:
             fixed = ends = fixed or bounds.latest
             bounds = replace(bounds, latest={tp: min(end, ends[tp]) for tp, end in bounds.latest.items() if tp in ends})
@@ -225,10 +226,10 @@ def stream_datasets(
     The offsets of a group that is not used expire after offsets.retention.minutes of the brokers.
 
     A batch has at most `max_offsets_per_batch` offsets, or all that there are. `starting_offsets` is for a group
-    without committed offsets; partitions that are added later are read from their beginning. The stream waits for
-    records, and looks for them every `poll_interval_ms`, unless it is to `stop_at_latest`: then it ends at the offsets
-    that are the latest at its first batch. Records that were deleted before they were read are an error, or with
-    `fail_on_data_loss=False` a warning. The other arguments are those of `read_dataset`. Raises ConfigError.
+    without committed offsets in these topics; partitions that are added later are read from their beginning. The stream
+    waits for records, and looks for them every `poll_interval_ms`, unless it is to `stop_at_latest`: then it ends at
+    the offsets that are the latest at its first batch. Records that were deleted before they were read are an error, or
+    with `fail_on_data_loss=False` a warning. The other arguments are those of `read_dataset`. Raises ConfigError.
     """
     if not group_id:
         raise ConfigError("group_id: must not be empty")

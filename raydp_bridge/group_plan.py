@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from raylog.client.group_offsets import OffsetAndMetadata
-from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.raydp_bridge.admission import admit
 from raylog.raydp_bridge.offset_ranges import Bounds, Resolved, continue_from
@@ -82,6 +82,20 @@ class GroupProgress:
         starts = {tp: positions[tp] for tp in ends}
         return cls(positions, announced + 1, BatchPlan(announced, starts, ends))
 
+    def positions_in(self, topics: Collection[str]) -> dict[TopicPartition, int]:
+        """Positions in other topics belong to an earlier use of the group."""
+        return {tp: offset for tp, offset in self.positions.items() if tp.topic in topics}
+
+    def require_pending_in(self, topics: Collection[str], group_id: str) -> None:
+        """Raises ConfigError if the pending batch has records of topics other than the subscribed `topics`."""
+        pending = set() if self.pending is None else {tp.topic for tp in self.pending.starts}
+        if not pending <= set(topics):
+            raise ConfigError(
+                f"group {group_id} has a batch of topics {', '.join(sorted(pending))} that is not committed, and the "
+                f"stream reads topics {', '.join(sorted(topics))}: commit it with a stream of its topics, or use "
+                "another group"
+            )
+
 
 def next_plan(
     progress: GroupProgress,
@@ -94,18 +108,17 @@ def next_plan(
 ) -> tuple[BatchPlan, list[str]]:
     """What follows the last batch that is done, which may be empty, and what the group has lost.
 
-    `first` is where a group without offsets starts. Offsets of topics other than the subscribed `topics` belong to an
-    earlier use of the group. A partition that no longer exists is a loss, unless it is one of `gone`, which were
-    reported before: if it exists again it is a new one. Raises KafkaError for a topic that does not exist and of which
-    the group has no offsets.
+    `first` is where a group without offsets of the subscribed `topics` starts. A partition that no longer exists is a
+    loss, unless it is one of `gone`, which were reported before: if it exists again it is a new one. Raises KafkaError
+    for a topic that does not exist and of which the group has no offsets.
     """
-    missing = set(topics) - {tp.topic for tp in bounds.latest} - {tp.topic for tp in progress.positions}
+    positions = progress.positions_in(topics)
+    missing = set(topics) - {tp.topic for tp in bounds.latest} - {tp.topic for tp in positions}
     if missing:
         names = ", ".join(sorted(missing))
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{names}: does not exist; create it before the read")
-    if progress.positions:
-        known = {tp: offset for tp, offset in progress.positions.items() if tp.topic in topics and tp not in gone}
-        reached = continue_from(known, bounds)
+    if positions:
+        reached = continue_from({tp: offset for tp, offset in positions.items() if tp not in gone}, bounds)
     else:
         reached = first
     starts = reached.offsets

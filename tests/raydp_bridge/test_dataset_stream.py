@@ -13,13 +13,15 @@ from raylog.client.client_config import ClientConfig
 from raylog.client.group_offsets import OffsetAndMetadata
 from raylog.client.producer.producer import Producer
 from raylog.client.producer.transactions import Operation, State, Transactions
-from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.raydp_bridge import dataset_stream
 from raylog.raydp_bridge.dataset_stream import DatasetStream
+from raylog.raydp_bridge.group_plan import BatchPlan
 from raylog.raydp_bridge.offset_ranges import Bounds
-from raylog.raydp_bridge.read_options import ReadOptions
-from tests.raydp_bridge.test_ranges import A0, A1
+from raylog.raydp_bridge.partition_offsets import LATEST
+from raylog.raydp_bridge.read_options import Position, ReadOptions
+from tests.raydp_bridge.test_ranges import A0, A1, B0
 
 
 class Committed:
@@ -126,6 +128,20 @@ def test_a_deleted_topic_is_reported_once_and_read_from_its_beginning_if_it_is_c
     found["bounds"] = Bounds({}, {})
     with pytest.raises(KafkaError, match="a-0 is gone"):
         failing._next_plan()
+
+
+def test_a_group_that_has_read_other_topics_begins_at_the_starting_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dataset_stream, "bounds_of", lambda *_, **__: Bounds({B0: 0}, {B0: 9}))
+    stream = stream_of(Committed(), "b", stored={A0: 10}, starting=Position("startingOffsets", LATEST))
+    assert stream._next_plan() is None
+    assert stream._stored[B0].offset == 9
+
+
+def test_a_batch_of_other_topics_that_is_not_committed_is_an_error() -> None:
+    stream = stream_of(Committed(), "b", "c", stored={})
+    stream._stored = BatchPlan(3, {A0: 5, B0: 0}, {A0: 9, B0: 2}).announced({})
+    with pytest.raises(ConfigError, match=r"group group has a batch of topics a, b that .* reads topics b, c: "):
+        stream._next_plan()
 
 
 SEND, COMMIT, ABORT = "send_offsets_to_transaction", "commit_transaction", "abort_transaction"
