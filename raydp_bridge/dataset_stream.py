@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
 import ray.data
 
+from raylog.client import range_reader
 from raylog.client.admin.admin_client import admin_client
 from raylog.client.client_config import ClientConfig
 from raylog.client.errors import AbortableError, ClientClosedError
@@ -43,7 +44,7 @@ class DatasetBatch:
 
     def commit(self) -> None:
         """The batch is done: the group continues behind it. Raises KafkaError, FencedError if another stream of the
-        group was opened since: then that one has the batch."""
+        group was opened since: then that one has the batch; with `fail_on_data_loss` also if a topic was deleted."""
         self._commit()
 
 
@@ -160,8 +161,29 @@ class DatasetStream:
     def _done(self, plan: BatchPlan) -> None:
         if self._open is None or self._open.batch_id != plan.batch_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"batch {plan.batch_id}: is committed already")
-        self._commit(plan.done())
+        offsets = plan.done()
+        gone = self._deleted_meanwhile(plan.batch_id, offsets.keys())
+        self._commit({tp: each for tp, each in offsets.items() if tp not in gone})
+        self._stored.update({tp: offsets[tp] for tp in gone})  # not committed: their part of the batch is done too
+        self._gone |= gone
         self._open = None
+
+    def _deleted_meanwhile(self, batch_id: int, partitions: Collection[TopicPartition]) -> frozenset[TopicPartition]:
+        """The partitions of a batch that no longer exist; reports them. The brokers commit no offsets of theirs.
+
+        Raises KafkaError, with `fail_on_data_loss` for each that no longer exists.
+        """
+
+        def find() -> tuple[frozenset[TopicPartition], list[str]]:
+            counts = range_reader.partition_counts(self._brokers, sorted({tp.topic for tp in partitions}))
+            gone = frozenset(tp for tp in partitions if tp.partition >= counts.get(tp.topic, 0))
+            losses = [f"{tp} is gone" for tp in sorted(gone)]
+            if losses and self._options.fail_on_data_loss:
+                text = f"{'; '.join(losses)}. To commit the rest of the batch, set fail_on_data_loss=False"
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"batch {batch_id}: {text}")
+            return gone, losses
+
+        return after_loss_checks(find, fail=False, pause=self._closed.wait)
 
     def _commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         if self._closed.is_set() or self._producer is None:

@@ -1,14 +1,15 @@
-"""A stream of Datasets plans and commits its batches; without Ray, and with brokers in memory."""
+"""A stream of Datasets plans and commits its batches; without Ray."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from raylog.client.admin.admin_client import AdminClient
 from raylog.client.client_config import ClientConfig
 from raylog.client.group_offsets import OffsetAndMetadata
 from raylog.client.producer.producer import Producer
@@ -16,11 +17,12 @@ from raylog.client.producer.transactions import Operation, State, Transactions
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.raydp_bridge import dataset_stream
-from raylog.raydp_bridge.dataset_stream import DatasetStream
+from raylog.raydp_bridge.dataset_stream import DatasetStream, stream_datasets
 from raylog.raydp_bridge.group_plan import BatchPlan
 from raylog.raydp_bridge.offset_ranges import Bounds
 from raylog.raydp_bridge.partition_offsets import LATEST
 from raylog.raydp_bridge.read_options import Position, ReadOptions
+from tests.client.served import Served, serve
 from tests.raydp_bridge.test_ranges import A0, A1, B0
 
 
@@ -179,3 +181,72 @@ def test_a_plan_whose_commit_timed_out_is_that_of_the_next_batch(monkeypatch: py
     plan = stream._next_plan()
     assert plan is not None
     assert (plan.starts, plan.ends) == ({A0: 5}, {A0: 10})
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serve(tmp_path_factory.mktemp("served")) as served:
+        yield served
+
+
+def written(served: Served) -> str:
+    """A new topic with a record."""
+    topic = served.new_topic()
+    with Producer(bootstrap_servers=served.plain) as producer:
+        producer.send(topic, b"record").result()
+    return topic
+
+
+def open_stream(served: Served, group: str, *topics: str, **more: Any) -> DatasetStream:
+    properties = {"max.block.ms": 5_000}
+    return stream_datasets(topics, group_id=group, bootstrap_servers=served.plain, client_config=properties, **more)
+
+
+@pytest.fixture
+def no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dataset_stream, "dataset_of", lambda *_, **__: None)
+
+
+@pytest.mark.usefixtures("no_ray")
+def test_a_batch_whose_topic_was_deleted_is_committed_without_it(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept, deleted, group = written(served), written(served), served.new_group()
+    with open_stream(served, group, kept, deleted, fail_on_data_loss=False) as stream:
+        batch = next(stream)
+        with AdminClient(bootstrap_servers=served.plain) as admin:
+            admin.delete_topics(deleted)
+        batch.commit()
+        losses = [record.__dict__["reason"] for record in caplog.records if record.message == "data lost"]
+        assert losses == [f"{deleted}-0 is gone"]
+        with Producer(bootstrap_servers=served.plain) as producer:
+            producer.send(kept, b"more").result()
+        more = next(stream)
+        assert (more.batch_id, [(each.topic, each.start_offset) for each in more.ranges]) == (1, [(kept, 1)])
+        more.commit()
+    with open_stream(served, group, kept, stop_at_latest=True) as again:
+        assert list(again) == []
+
+
+@pytest.mark.usefixtures("no_ray")
+def test_a_batch_all_of_whose_topics_were_deleted_is_done(served: Served) -> None:
+    topic = written(served)
+    with open_stream(served, served.new_group(), topic, fail_on_data_loss=False, stop_at_latest=True) as stream:
+        batch = next(stream)
+        with AdminClient(bootstrap_servers=served.plain) as admin:
+            admin.delete_topics(topic)
+        batch.commit()
+        assert list(stream) == []
+        assert stream._progress().next_batch_id == 1
+
+
+@pytest.mark.usefixtures("no_ray")
+def test_a_commit_for_a_deleted_topic_fails_at_once_and_names_it(served: Served) -> None:
+    topic = written(served)
+    with open_stream(served, served.new_group(), topic) as stream:
+        batch = next(stream)
+        with AdminClient(bootstrap_servers=served.plain) as admin:
+            admin.delete_topics(topic)
+        with pytest.raises(KafkaError, match=f"batch 0: {topic}-0 is gone") as refused:
+            batch.commit()
+        assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
