@@ -142,7 +142,7 @@ def client_settings(properties: Mapping[str, str | Password]) -> ClientSettings:
     texts = {
         name: value.reveal() if isinstance(value, Password) else value
         for name, value in properties.items()
-        if name in CLIENT_CONFIG.keys or (name.startswith(_PREFIXES) and not _IGNORED.fullmatch(name))
+        if is_read_by_client(name)
     }
     configs = Configs(CLIENT_CONFIG, [Layer(ConfigSource.STATIC_BROKER_CONFIG, CLIENT_CONFIG.parse(texts))])
     protocol = configs[SECURITY_PROTOCOL]
@@ -169,6 +169,11 @@ def https_settings(jaas_options: Mapping[str, str]) -> TlsSettings | None:
     if not texts:
         return None
     return tls_settings(Configs(CLIENT_CONFIG, [Layer(ConfigSource.STATIC_BROKER_CONFIG, CLIENT_CONFIG.parse(texts))]))
+
+
+def is_read_by_client(name: str) -> bool:
+    """Whether `client_settings` reads a property, or refuses it as one of TLS, SASL or security."""
+    return name in CLIENT_CONFIG.keys or (name.startswith(_PREFIXES) and not _IGNORED.fullmatch(name))
 
 
 def is_secret_of_client(name: str) -> bool:

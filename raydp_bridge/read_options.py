@@ -15,7 +15,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from raylog.config.client import is_secret_of_client
+from raylog.config.admin import ADMIN_CONFIG
+from raylog.config.client import is_read_by_client, is_secret_of_client
+from raylog.config.consumer import CONSUMER_CONFIG
+from raylog.core.config import shown_name
 from raylog.core.errors import ConfigError
 from raylog.core.ids import TopicPartition
 from raylog.core.password import Password
@@ -238,11 +241,7 @@ class ReadOptions:
             check_min_partitions(texts.count("minPartitions")),
             limits,
             texts.flag("skipMalformed", default=False),
-            tuple(
-                f"{name} is ignored{'' if name in _NOT_NEEDED else ' in batch queries'}"
-                for name in (*_NOT_NEEDED, *(() if streaming else _STREAM_ONLY))
-                if texts.get(name) is not None
-            ),
+            _warnings(texts, streaming=streaming),
         )
 
 
@@ -430,6 +429,19 @@ def _columns(texts: _Texts) -> tuple[str, ...]:
     return columns
 
 
+def _warnings(texts: _Texts, *, streaming: bool) -> tuple[str, ...]:
+    """Of the client's properties those of the connection are read, and those of the admin client."""
+    ignored = [f"{name} is ignored" for name in _NOT_NEEDED if texts.get(name) is not None]
+    if not streaming:
+        ignored += [f"{name} is ignored in batch queries" for name in _STREAM_ONLY if texts.get(name) is not None]
+    ignored += [
+        f"{shown_name(_KAFKA + name)} is ignored"
+        for name in sorted(texts.kafka)
+        if not is_read_by_client(name) and name not in ADMIN_CONFIG.keys
+    ]
+    return tuple(ignored)
+
+
 def _properties(kafka: Mapping[str, str | Password]) -> dict[str, str | Password]:
     """The options kafka.* as properties of the client, with passwords that are never shown."""
     for name, instead in _REFUSED.items():
@@ -437,6 +449,10 @@ def _properties(kafka: Mapping[str, str | Password]) -> dict[str, str | Password
             raise ConfigError(f"Kafka option '{name}' is not supported: {instead}")
     if not kafka.get("bootstrap.servers"):
         raise ConfigError("kafka.bootstrap.servers: must be specified")
+    for name, value in kafka.items():
+        for schema in (CONSUMER_CONFIG, ADMIN_CONFIG):
+            if name in schema.keys:
+                schema.parse({name: value.reveal() if isinstance(value, Password) else value})
     return {
         name: Password(value) if isinstance(value, str) and is_secret_of_client(name) else value
         for name, value in kafka.items()

@@ -129,6 +129,9 @@ REFUSED_ALWAYS: list[tuple[dict[str, Any], str]] = [
     ({"kafka__value__deserializer": "x"}, "'value.deserializer' is not supported"),
     ({"kafka__enable__auto__commit": "true"}, "'enable.auto.commit' is not supported"),
     ({"kafka__interceptor__classes": "x"}, "'interceptor.classes' is not supported"),
+    ({"kafka__fetch__max__bytes": "x"}, "fetch.max.bytes='x': "),
+    ({"kafka__request__timeout__ms": "abc"}, "request.timeout.ms='abc': "),
+    ({"kafka__isolation__level": "read_comitted"}, "isolation.level='read_comitted': must be one of"),
     ({"maxOffsetPerTrigger": "5"}, "'maxOffsetPerTrigger': is not an option of this source; it has subscribe, "),
     ({"SUBSCRIBE": "t"}, "'SUBSCRIBE': is given twice; names are case-insensitive"),
     ({"startingOffsets": "beginning"}, "startingOffsets='beginning': must be JSON such as"),
@@ -206,6 +209,33 @@ def test_a_batch_warns_of_the_options_of_streams_and_both_of_those_of_sparks_con
     )
     assert parse(streaming=True, **triggers).warnings == ()
     assert parse(streaming=True, groupIdPrefix="x").warnings == ("groupIdPrefix is ignored",)
+
+
+def test_a_property_of_the_client_that_has_no_effect_is_warned_of() -> None:
+    for streaming in (False, True):
+        used: dict[str, Any] = {
+            "kafka__isolation__level": "read_committed",
+            "kafka__request__timeout__ms": 5000,
+            "kafka__ssl__truststore__location": "x.pem",
+            "kafka__sasl__jaas__config": Password("secret"),
+        }
+        assert parse(streaming=streaming, **used).warnings == ()
+        unused: dict[str, Any] = {
+            "kafka__isolation__levle": "x",
+            "kafka__FETCH__max__bytes": 5,
+            "kafka__security__providers": "x",
+        }
+        ignored = parse(streaming=streaming, groupIdPrefix="x", **unused)
+        assert ignored.warnings == (
+            "groupIdPrefix is ignored",
+            "kafka.fetch.max.bytes is ignored",
+            "kafka.isolation.levle is ignored",
+            "kafka.security.providers is ignored",
+        )
+    odd: dict[str, Any] = {"kafka__a\n" + "b" * 1000: "x"}
+    (shown,) = parse(**odd).warnings
+    assert len(shown) < 200
+    assert "\n" not in shown
 
 
 TEXTS = st.text(max_size=12) | st.sampled_from(["true", "latest", "earliest", "7", '{"t":{"0":3}}', '{"t":[0]}', "5 m"])
