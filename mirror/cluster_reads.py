@@ -15,7 +15,7 @@ from raylog.core.ids import TopicPartition
 from raylog.mirror.config import FlowConfig
 from raylog.mirror.formats import Checkpoint, MirrorRecord, OffsetSync
 from raylog.mirror.offset_translation import OffsetSyncStore
-from raylog.mirror.planning import Checkpoints, Problem, plan_group_offsets
+from raylog.mirror.planning import Checkpoints, Problem, has_members, plan_group_offsets
 
 log = logging.getLogger("raylog.mirror")
 T = TypeVar("T")
@@ -88,11 +88,12 @@ def group_offsets(admin: AdminClient, groups: Iterable[str]) -> tuple[GroupOffse
 
 
 def commit_group_offsets(
-    admin: AdminClient, checkpoints: Mapping[str, Checkpoints], *, dry_run: bool = False
+    admin: AdminClient, checkpoints: Mapping[str, Checkpoints], *, dry_run: bool = False, reports_members: bool = False
 ) -> tuple[dict[str, Mapping[TopicPartition, OffsetAndMetadata]], list[Problem]]:
     """Commit the offsets of the checkpoints for the groups that are idle in this cluster, and only forward.
 
-    Returns what was committed, or with `dry_run` would be. Raises KafkaError.
+    Returns what was committed, or with `dry_run` would be, and the problems. With `reports_members` a group that is not
+    idle is one. Raises KafkaError.
     """
     committed: dict[str, Mapping[TopicPartition, OffsetAndMetadata]] = {}
     problems = list[Problem]()
@@ -106,6 +107,10 @@ def commit_group_offsets(
             problems.append(Problem(f"group {group}", str(error)))
             continue
         state = None if error is not None else described[group].state
+        if reports_members and has_members(state):
+            reason = f"has members there (state {state}): its offsets are not moved"
+            problems.append(Problem(f"group {group}", reason))
+            continue
         try:
             present = admin.list_consumer_group_offsets(group, list(found))
             wanted = plan_group_offsets(found, state, present, ends)

@@ -85,7 +85,7 @@ def fail_over(flow: FlowConfig, clients: Clients, *, dry_run: bool) -> Report:
         report.problems.append(Problem(f"the source {flow.source.alias}", reason))
     report.uncopied = _uncopied(progress, ends)
     chosen = {group: found for group, found in checkpoints.items() if group in flow.groups}
-    _commit(report, commit_group_offsets(clients.target, chosen, dry_run=dry_run))
+    _commit(report, commit_group_offsets(clients.target, chosen, dry_run=dry_run, reports_members=True))
     return report
 
 
@@ -111,7 +111,7 @@ def fail_back(flow: FlowConfig, reverse: FlowConfig | None, clients: Clients, *,
         report.uncopied = _uncopied(progress, partition_ends(clients.target, progress))
     back = {group: _back(group, origins, offsets, syncs, report) for group, offsets in reached.items()}
     chosen = {group: found for group, found in back.items() if found}
-    _commit(report, commit_group_offsets(clients.source, chosen, dry_run=dry_run))
+    _commit(report, commit_group_offsets(clients.source, chosen, dry_run=dry_run, reports_members=True))
     return report
 
 

@@ -208,6 +208,11 @@ def _is_more_recent(checkpoint: Checkpoint, last: Checkpoint | None) -> bool:
     return checkpoint.downstream_offset > last.downstream_offset
 
 
+def has_members(state: str | None) -> bool:
+    """Of a group in this state; None if it does not exist."""
+    return state not in (None, EMPTY)
+
+
 def plan_group_offsets(
     checkpoints: Checkpoints,
     state: str | None,
@@ -218,7 +223,7 @@ def plan_group_offsets(
 
     `state` is that of the group in the target, None if it does not exist there.
     """
-    if state not in (None, EMPTY):
+    if has_members(state):
         return {}
     wanted = {}
     for tp, checkpoint in checkpoints.items():

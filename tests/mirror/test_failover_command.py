@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 
 from raylog.cli.main import main
 from raylog.client.admin.admin_client import AdminClient
 from raylog.core.ids import TopicPartition
 from tests.client.served import Target
 from tests.mirror.flows import flow_between, running
+from tests.support.hang import wait_until
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
@@ -88,6 +92,9 @@ def test_groups_move_there_and_back(
         assert offset_of(here, "mover", copy) == 50
         assert run(capsys, "failover", "--config", str(file))["moves"] == []
 
+        with member(west, "mover", copy):
+            assert busy(run(capsys, "failover", "--config", str(file)), "mover")
+
         file.write_text(text.replace(east.plain, "127.0.0.1:1").replace("60000", "500"))
         here.delete_consumer_groups(["mover"])
         without = run(capsys, "failover", "--config", str(file))
@@ -100,9 +107,32 @@ def test_groups_move_there_and_back(
         back = run(capsys, "failback", "--config", str(file), "--dry-run")
         assert [(each["group"], each["topic"], each["offset"]) for each in back["moves"]] == [("mover", topic, 50)]
         assert offset_of(there, "mover", topic) == 10
+        with member(east, "mover", topic):
+            refused = run(capsys, "failback", "--config", str(file))
+            assert busy(refused, "mover")
+            assert refused["moves"] == []
         run(capsys, "failback", "--config", str(file))
         assert offset_of(there, "mover", topic) == 50
     assert main(["mirror", "failover", "--config", str(file), "--flow", "B->A"]) != 0
+
+
+@contextmanager
+def member(target: Target, group: str, topic: str) -> Iterator[None]:
+    """A consumer that has joined the group."""
+    settings = {"bootstrap.servers": target.plain, "group.id": group, "enable.auto.commit": False}
+    consumer = Consumer(settings)
+    try:
+        consumer.subscribe([topic])
+        wait_until(lambda: consumer.poll(0.1) is None and bool(consumer.assignment()), lambda: "no assignment")
+        yield
+    finally:
+        consumer.close()
+
+
+def busy(report: Any, group: str) -> bool:
+    """Whether the report says why the group was not moved."""
+    pattern = rf"group {group}: has members there \(state \w+\): its offsets are not moved"
+    return any(re.fullmatch(pattern, problem) for problem in report["problems"])
 
 
 def checkpoints(admin: AdminClient) -> int:
