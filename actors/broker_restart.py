@@ -98,6 +98,11 @@ def restart_now(actor: Any, node: str) -> None:
     ray.kill(actor, no_restart=False)
 
 
+def cause_of(error: BaseException) -> str:
+    """What went wrong in the actor, without the traceback that Ray adds."""
+    return str(getattr(error, "cause", None) or error)
+
+
 def stop_node(actor: Any, node: str) -> None:
     """Stop a broker or a controller cleanly, if it does so in time; its actor remains."""
     import ray
@@ -105,7 +110,7 @@ def stop_node(actor: Any, node: str) -> None:
     try:
         ray.get(actor.stop.remote(), timeout=STOP_SECONDS)
     except ray.exceptions.RayError as error:
-        log.warning("node did not stop cleanly", extra={"node": node, "reason": str(error)})
+        log.warning("node did not stop cleanly", extra={"node": node, "reason": cause_of(error)})
 
 
 def wait_until_in_sync(actor: Any, broker_id: int, secret: bytes, deadline: float) -> None:

@@ -19,6 +19,7 @@ from raylog.actors.bootstrap import servers_of
 from raylog.actors.broker_restart import (
     RESTART_SECONDS,
     active_last,
+    cause_of,
     restart_broker,
     restart_controller,
     restart_now,
@@ -544,7 +545,7 @@ def _stop_nodes(handles: Sequence[Any], name: str, seconds: float) -> None:
         try:
             ray.get(stopping, timeout=seconds)
         except ray.exceptions.RayError as error:
-            log.warning("actor did not stop cleanly", extra={"cluster": name, "reason": str(error)})
+            log.warning("actor did not stop cleanly", extra={"cluster": name, "reason": cause_of(error)})
 
 
 def connect(

@@ -499,14 +499,28 @@ def _is_incomplete(path: Path) -> bool:
     return path.name in (SECRET_FILE, PASSWORDS_FILE)
 
 
+FILE_MODE = 0o600
+
+
 def write_atomically(path: Path, data: bytes) -> None:
-    """Replace the file, which only its owner can read. Several processes may do so at once. Raises OSError."""
+    """Replace the file, which only its owner can read. Several processes may do so at once. Raises OSError.
+
+    A file with this content is left alone, so that a full disk is no obstacle to a start.
+    """
+    with suppress(OSError):
+        if path.read_bytes() == data and path.stat().st_mode & 0o777 == FILE_MODE:
+            return
     fresh = path.with_suffix(f"{FRESH_SUFFIX}-{os.getpid()}")
-    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.rename(path)
+    try:
+        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE_MODE), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.rename(path)
+    except OSError as error:
+        with suppress(OSError):
+            fresh.unlink()
+        raise OSError(error.errno, f"{error.strerror}: {path.name} cannot be written") from error
     directory = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(directory)

@@ -57,7 +57,7 @@ class ClientConfig:
         """
         own = {} if isolation_level is None else {ISOLATION_LEVEL.name: isolation_level}
         checked = checked_properties({**(properties or {}), **own})
-        servers = bootstrap_servers or client_settings(checked).bootstrap_servers
+        servers = client_settings(checked).bootstrap_servers if bootstrap_servers is None else bootstrap_servers
         if not servers:
             raise ConfigError("bootstrap.servers: must be set")
         return cls(resolve(servers).servers, checked)

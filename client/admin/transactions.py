@@ -18,6 +18,7 @@ from raylog.client.admin.calls import (
     several,
     transaction,
 )
+from raylog.core.errors import ErrorCode
 from raylog.core.ids import ProducerId, ProducerIdentity, TopicPartition
 from raylog.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from raylog.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -70,6 +71,10 @@ def list_transactions(
 
     def read(response: Any, items: Sequence[int]) -> Iterator[Answer]:
         yield from refused_as_a_whole(response, items)
+        if unknown := response.unknown_state_filters:
+            text = f"there is no state {', '.join(map(repr, unknown))} of transactions"
+            yield Answer(items[0], None, ErrorCode.INVALID_REQUEST, text)
+            return
         found = [
             TransactionListing(each.transactional_id, each.producer_id, each.transaction_state)
             for each in response.transaction_states

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
@@ -149,28 +149,28 @@ class ConsumerCalls(ABC):
             self._core.seek(self._state(partition), offset)
             self._poke()
 
-    def seek_to_beginning(self, *partitions: Partition) -> None:
+    def seek_to_beginning(self, *partitions: Partition | Collection[Partition]) -> None:
         """Go on at the first offset of these partitions, or of all that are assigned. Raises KafkaError."""
         self._seek_by(partitions, EARLIEST)
 
-    def seek_to_end(self, *partitions: Partition) -> None:
+    def seek_to_end(self, *partitions: Partition | Collection[Partition]) -> None:
         """Go on behind the last record of these partitions, or of all that are assigned. Raises KafkaError."""
         self._seek_by(partitions, LATEST)
 
-    def seek_to_timestamp(self, timestamp_ms: int, *partitions: Partition) -> None:
+    def seek_to_timestamp(self, timestamp_ms: int, *partitions: Partition | Collection[Partition]) -> None:
         """Go on at the first record that is not older than this, or behind the last one. Raises KafkaError."""
         self._seek_by(partitions, checked_timestamp(timestamp_ms))
 
-    def pause(self, *partitions: Partition) -> None:
-        """Return no records of these partitions until `resume`. Raises KafkaError."""
+    def pause(self, *partitions: Partition | Collection[Partition]) -> None:
+        """Return no records of these partitions, or of those in a list, until `resume`. Raises KafkaError."""
         with self._lock:
-            for partition in partitions:
+            for partition in _several(partitions):
                 self._state(partition).paused = True
 
-    def resume(self, *partitions: Partition) -> None:
+    def resume(self, *partitions: Partition | Collection[Partition]) -> None:
         """Raises KafkaError."""
         with self._lock:
-            for partition in partitions:
+            for partition in _several(partitions):
                 self._state(partition).paused = False
             self._poke()
 
@@ -230,10 +230,10 @@ class ConsumerCalls(ABC):
             raise fetched.error
         return fetched.records
 
-    def _seek_by(self, partitions: tuple[Partition, ...], reset: str | int) -> None:
+    def _seek_by(self, partitions: Sequence[Partition | Collection[Partition]], reset: str | int) -> None:
         with self._lock:
             self._check_open()
-            for partition in partitions or tuple(self._core.subscription.partitions):
+            for partition in _several(partitions) or tuple(self._core.subscription.partitions):
                 self._core.seek_by(self._state(partition), reset)
             self._poke()
 
@@ -303,6 +303,12 @@ class ConsumerCalls(ABC):
     def _check_open(self) -> None:
         if self._core.closed:
             raise ClientClosedError("the consumer is closed")
+
+
+def _several(partitions: Sequence[Partition | Collection[Partition]]) -> Sequence[Any]:
+    """The partitions of a call, which may be in one list or set."""
+    first = partitions[0] if len(partitions) == 1 else None
+    return list(first) if isinstance(first, (list, set, frozenset)) else partitions
 
 
 def committed_offsets(offsets: Offsets | None) -> dict[TopicPartition, OffsetAndMetadata] | None:

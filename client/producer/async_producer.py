@@ -33,7 +33,7 @@ from raylog.client.producer.producer import call_callbacks
 from raylog.client.producer.serialization import Headers, Serializer, Serializers, checked_headers
 from raylog.client.producer.transactions import Operation
 from raylog.config.producer import PRODUCER_CONFIG, producer_settings
-from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.errors import KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.protocol.records.copied import CopiedBatch
 from raylog.transport.system_time import now
@@ -378,8 +378,7 @@ class AsyncProducer:
             self._core.leave(operation)
             if not isinstance(error, TimeoutError):
                 raise
-            text = f"{operation.name}() did not end within {seconds} s"
-            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, text) from None
+            raise self._core.transactions.timed_out(operation, seconds) from None
         if operation.error is not None:
             raise operation.error
         if not operation.done:

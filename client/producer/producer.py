@@ -441,8 +441,7 @@ class Producer:
             seconds = self._core.settings.block_ms_max / 1000 if timeout is None else timeout
             try:
                 if not self._wait(lambda: operation.done or self._core.closed, seconds):
-                    text = f"{operation.name}() did not end within {seconds} s"
-                    raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, text)
+                    raise self._core.transactions.timed_out(operation, seconds)
             except BaseException:
                 self._core.leave(operation)
                 raise

@@ -158,6 +158,8 @@ class Transactions:
         self._needs_epoch = False
         self._asking = False
         self._attempts = 0
+        self._last_error: KafkaError | None = None
+        """Of the last request, if it is repeated."""
         self._due_ms = 0
 
     # --- what the program calls
@@ -193,6 +195,11 @@ class Transactions:
             group = GroupMetadata(group) if isinstance(group, str) else group
             self._offsets.append(OffsetCommit(operation, group, given))
         return operation
+
+    def timed_out(self, operation: Operation, seconds: float) -> KafkaError:
+        """The error of a call that has waited so long, with that of the last request which is repeated."""
+        reason = "" if self._last_error is None else f": {self._last_error}"
+        return KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{operation.name}() did not end within {seconds} s{reason}")
 
     def leave(self, operation: Operation) -> None:
         """The caller does not wait for its end any more: the same call again gets its outcome, though it has ended."""
@@ -498,11 +505,12 @@ class Transactions:
     def _refused(self, code: ErrorCode, now: Now, at: tuple[KeyType, str] | None = None, *, detail: str = "") -> bool:
         """Whether the code is an error; it then decides how the producer goes on."""
         if code is ErrorCode.NONE:
-            self._attempts = 0
+            self._attempts, self._last_error = 0, None
             return False
         self._coordinators.refused(*(at or (KeyType.TRANSACTION, self.transactional_id)), code)
         error = KafkaError(code, f"transactional.id {self.transactional_id!r}: {detail or code.sentence}")
         if code.retriable:
+            self._last_error = error
             settings = self._network.settings
             first_ms = settings.retry_backoff_ms
             if code is ErrorCode.CONCURRENT_TRANSACTIONS:

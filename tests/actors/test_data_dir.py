@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +30,7 @@ from raylog.actors.data_dir import (
     plan_data_dir,
     share_data_dir,
     with_further_dirs,
+    write_atomically,
 )
 from raylog.core.errors import ConfigError, KafkaError
 from tests.support.mutations import mutations
@@ -145,15 +148,29 @@ def test_several_processes_replace_a_file_at_once(tmp_path: Path) -> None:
     path = tmp_path / "authority.pem"
     program = (
         "import sys; from pathlib import Path; from raylog.actors.data_dir import write_atomically\n"
-        "for _ in range(300): write_atomically(Path(sys.argv[1]), b'authority')"
+        "for number in range(300): write_atomically(Path(sys.argv[1]), b'authority %d' % (number % 2))"
     )
     writers = [
         subprocess.Popen([sys.executable, "-c", program, str(path)], stderr=subprocess.PIPE, text=True)
         for _ in range(3)
     ]
     assert [writer.communicate()[1] for writer in writers] == ["", "", ""]
-    assert path.read_bytes() == b"authority"
+    assert path.read_bytes().startswith(b"authority")
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disk_leaves_a_file_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "passwords.json"
+    write_atomically(path, b"old")
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    write_atomically(path, b"old")
+    with pytest.raises(OSError, match=r"No space left on device: passwords\.json cannot be written"):
+        write_atomically(path, b"new")
+    assert (path.read_bytes(), list(tmp_path.iterdir())) == (b"old", [path])
 
 
 def test_a_started_controller_is_recorded(files: ClusterFiles) -> None:

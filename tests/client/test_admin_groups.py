@@ -178,6 +178,8 @@ def test_transactions(target: Target, make: Make, face: Any) -> None:
             name
         ]
         assert name not in {each.transactional_id for each in admin.list_transactions(states=["CompleteCommit"])}
+        with pytest.raises(KafkaError, match="there is no state 'ongoing' of transactions"):
+            admin.list_transactions(states=["ongoing"])
         (state,) = admin.describe_producers([tp])[tp]
         assert (state.producer_id, state.current_txn_start_offset) == (described.producer_id, 0)
         fenced = admin.fence_producers([name])[name]

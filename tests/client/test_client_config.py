@@ -232,6 +232,11 @@ def test_bad_properties_are_refused_before_any_connection(properties: dict[str, 
     assert message in refused.value.message
 
 
+def test_an_empty_text_is_no_server() -> None:
+    with pytest.raises(ConfigError, match=r"bootstrap\.servers: must be set"):
+        ClientConfig.of("", {"bootstrap.servers": "127.0.0.1:9092"})
+
+
 def test_servers_are_required() -> None:
     with pytest.raises(ConfigError, match=r"bootstrap\.servers: must be set"):
         ClientConfig.of(None, {})

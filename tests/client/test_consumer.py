@@ -249,7 +249,7 @@ def test_a_paused_partition_is_not_returned(target: Target, make: Make, face: An
     assert consumer.paused() == {TopicPartition(topic, 0)}
     assert values(read(consumer, 1)) == [b"b"]
     assert consumer.poll(0.2) == []
-    consumer.resume((topic, 0))
+    consumer.resume([(topic, 0)])
     assert values(read(consumer, 1)) == [b"a"]
 
 

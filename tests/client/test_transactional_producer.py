@@ -208,6 +208,17 @@ def test_a_call_that_takes_too_long(make: Callable[..., Face]) -> None:
     )
 
 
+@faces
+def test_a_call_that_takes_too_long_tells_what_is_repeated(target: Target, make: Callable[..., Face]) -> None:
+    face = make(**target.settings(), transactional_id="tells", max_block_ms=3000)
+    face.call("init_transactions")
+    face.call("begin_transaction")
+    offsets = {TopicPartition("no-such-topic", 0): 1}
+    error = code_of(lambda: face.call("send_offsets_to_transaction", offsets, "group"))
+    assert error[0] == "KafkaError REQUEST_TIMED_OUT"
+    assert "did not end within 3.0 s: UNKNOWN_TOPIC_OR_PARTITION" in error[1]
+
+
 @pytest.mark.parametrize("settings", [{"enable_idempotence": False}, {"acks": 1}, {"retries": 0}])
 def test_transactions_require_idempotence(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError) as raised:
