@@ -10,6 +10,7 @@ Brokers of raylog have no loggers and no subscriptions to metrics of clients; th
 from __future__ import annotations
 
 import argparse
+from collections.abc import Collection
 
 from raylog.cli.arguments import (
     Subparsers,
@@ -23,6 +24,7 @@ from raylog.cli.arguments import (
 )
 from raylog.cli.columns import columns
 from raylog.cli.output import add_json, show
+from raylog.client.admin.admin_client import AdminClient
 from raylog.client.admin.configs import ConfigEntry, ConfigResource, ConfigResourceType
 from raylog.core.config import INT_MAX, ConfigSource
 from raylog.core.errors import ErrorCode, KafkaError
@@ -100,9 +102,19 @@ def _alter(options: argparse.Namespace) -> None:
     if twice:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{twice[0]}: cannot be added and deleted at the same time")
     with open_client(options) as client:
+        refuse_unknown_keys(client, _resource(options), options.delete)
         client.incremental_alter_configs({_resource(options): {**added, **dict.fromkeys(options.delete)}})
     changed = {"added": sorted(added), "deleted": options.delete}
     show(options, changed, "Updated the configuration.")
+
+
+def refuse_unknown_keys(client: AdminClient, resource: ConfigResource, deleted: Collection[str]) -> None:
+    """Raises KafkaError: brokers delete what a topic or a group does not have, a mistyped key too, without an error."""
+    if deleted and resource.type in (ConfigResourceType.TOPIC, ConfigResourceType.GROUP):
+        known = client.describe_configs([resource])[resource]
+        for name in deleted:
+            if name not in known:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} is not a key of {resource}")
 
 
 def _source(entry: ConfigEntry) -> str:

@@ -16,6 +16,7 @@ from raylog.cli.arguments import Subparsers, add_bootstrap_server, open_client
 from raylog.cli.columns import columns
 from raylog.cli.output import add_json, show
 from raylog.client.errors import AdminError
+from raylog.core.config import INT_MAX, LONG_MAX
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.core.json_text import parse_json
@@ -66,7 +67,7 @@ def parse_offsets(text: bytes) -> dict[TopicPartition, int]:
             if not isinstance(topic, str) or type(partition) is not int or type(offset) is not int:
                 raise _wrong(f"topic must be text, and partition and offset whole numbers: {entry!s:.200}")
             tp = TopicPartition(topic, partition)
-            if tp.partition < 0 or offset < HIGH_WATERMARK:
+            if not 0 <= partition <= INT_MAX or not HIGH_WATERMARK <= offset <= LONG_MAX:
                 raise _wrong(f"{tp}: offset {offset} cannot be deleted up to")
             if tp in offsets:
                 raise _wrong(f"{tp} is given twice")

@@ -12,7 +12,14 @@ from __future__ import annotations
 
 import argparse
 
-from raylog.cli.arguments import Subparsers, add_bootstrap_server, open_client, partitions_of, topic_and_partitions
+from raylog.cli.arguments import (
+    Subparsers,
+    add_bootstrap_server,
+    open_client,
+    partitions_of,
+    topic_and_partitions,
+    whole_number,
+)
 from raylog.cli.output import add_json, show
 from raylog.client.admin.partitions import OffsetSpec
 from raylog.core.ids import NO_OFFSET, TopicPartition
@@ -68,6 +75,8 @@ def _time(text: str) -> int:
     """The special times also as Kafka's numbers: -1 latest, -2 earliest, -3 max-timestamp."""
     if text in SPECIAL:
         return SPECIAL[text]
-    if text.isdecimal() or text in {str(int(each)) for each in OffsetSpec}:
+    if text.isdecimal():
+        return whole_number(0)(text)
+    if text in {str(int(each)) for each in OffsetSpec}:
         return int(text)
     raise argparse.ArgumentTypeError(f"{text!r}: must be {', '.join(SPECIAL)} or milliseconds")

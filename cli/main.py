@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import version
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from raylog.cli.examples import add_examples
 from raylog.core.errors import KafkaError
@@ -101,6 +101,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 class _Parser(argparse.ArgumentParser):
     """Reports wrong usage as one line, like every other error. argparse uses it for each command, too."""
+
+    def parse_known_args(self, *given: Any, **options: Any) -> Any:
+        """Whatever a command does not know is its error, not that of `raylog`."""
+        parsed, unknown = super().parse_known_args(*given, **options)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return parsed, unknown
 
     def error(self, message: str) -> NoReturn:
         self.exit(WRONG_USAGE, f"{self.prog}: {' '.join(message.split())} (see {self.prog} --help)\n")

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from raylog.cli.arguments import Subparsers, add_bootstrap_server, key_and_value, names, open_client, whole_number
+from raylog.cli.configs import refuse_unknown_keys
 from raylog.cli.output import add_json, show
 from raylog.client.admin.admin_client import AdminClient
 from raylog.client.admin.configs import ConfigEntry, ConfigResource, ConfigResourceType
@@ -219,6 +220,8 @@ def _alter(options: argparse.Namespace) -> None:
             existing = {topic.name for topic in client.list_topics()}
             topics = [topic for topic in topics if topic in existing]
         resources = {ConfigResource(ConfigResourceType.TOPIC, topic): changes for topic in topics}
+        for resource in resources:
+            refuse_unknown_keys(client, resource, options.delete_config)
         if changes:  # so that no topic has grown if a value is refused
             client.incremental_alter_configs(resources, validate_only=True)
         if options.partitions is not None:

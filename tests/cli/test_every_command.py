@@ -111,6 +111,7 @@ def test_an_unknown_option_is_one_line(name: str, capsys: pytest.CaptureFixture[
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert "unrecognized arguments: --no-such-option" in err
+    assert f"(see {COMMANDS[name].prog} --help)" in err
 
 
 @pytest.mark.usefixtures("files")

@@ -51,6 +51,15 @@ def test_errors_are_one_line_with_kafkas_code(cli: Cli, topic: str) -> None:
     assert cli("topics", "delete", f"{topic}-2").err.startswith("raylog: UNKNOWN_TOPIC_OR_PARTITION: ")
 
 
+def test_a_mistyped_key_is_not_deleted(cli: Cli, topic: str) -> None:
+    cli("topics", "create", topic, "--config", "retention.ms=5000")
+    error = f"raylog: INVALID_CONFIG: retentionms is not a key of topic '{topic}'\n"
+    assert cli("topics", "alter", topic, "--delete-config", "retentionms") == (1, "", error)
+    assert cli("configs", "alter", "--topic", topic, "--delete", "retentionms") == (1, "", error)
+    error = f"raylog: INVALID_CONFIG: foo.bar is not a key of group '{topic}'\n"
+    assert cli("configs", "alter", "--group", topic, "--delete", "foo.bar") == (1, "", error)
+
+
 def test_existing_and_missing_topics_can_be_tolerated(cli: Cli, topic: str) -> None:
     assert cli("topics", "create", topic, "--if-not-exists").code == 0
     assert cli("topics", "create", topic, "--if-not-exists") == (0, "", "")
