@@ -21,8 +21,9 @@ def check_config(given: GivenConfig, broker_ids: Collection[int]) -> None:
         check_controller_authentication(broker_configs(given.of_controller()))
     for broker_id in (*broker_ids, *filter(is_coordinator, given.of_single)):
         try:
-            for key in CLUSTER_WIDE.intersection(given.of_single.get(broker_id, ())):
-                raise not_for_one(key)
+            for key in given.of_single.get(broker_id, ()):
+                if key in CLUSTER_WIDE:
+                    raise not_for_one(key)
             of_node = given.of_coordinator if is_coordinator(broker_id) else given.of_broker
             configs = broker_configs(of_node(broker_id))
             check_authentication(configs)

@@ -36,6 +36,7 @@ from raylog.metadata.voters import FIRST_VOTER_ID, voter_ids
 
 FRESH_SUFFIX = ".new"
 """Of a file that is being written, before the id of the process."""
+FILE_MODE = 0o600
 IDENTITY_FILE = "cluster.json"
 SECRET_FILE = "secret"
 PASSWORDS_FILE = "passwords.json"
@@ -497,9 +498,6 @@ def _is_incomplete(path: Path) -> bool:
     if path.suffix.startswith(FRESH_SUFFIX):
         return path.stem in {Path(name).stem for name in (SECRET_FILE, PASSWORDS_FILE, IDENTITY_FILE)}
     return path.name in (SECRET_FILE, PASSWORDS_FILE)
-
-
-FILE_MODE = 0o600
 
 
 def write_atomically(path: Path, data: bytes) -> None:

@@ -32,6 +32,7 @@ CONTROLLER_LISTENER = "CONTROLLER"
 PORT_MAX = 65535
 ID_KEYS = (NODE_ID.name, "broker.id")
 CLUSTER_WIDE = {key.name for key in BROKER_CONFIG.keys.values() if key.cluster_wide}
+"""Keys that have no effect for a single broker."""
 _PORT = re.compile(r":[0-9]+\s*(?=,|$)")
 _FIXED_PORT = re.compile(r"[^,]*?//([^,]*:0*[1-9][0-9]*)\s*(?=,|$)")
 

@@ -312,7 +312,7 @@ class ProducerCore:
         code = ErrorCode.REQUEST_TIMED_OUT
         if metadata.failure is not None:
             code, reason = metadata.failure.code, metadata.failure.message
-        elif known is not None:
+        elif known is not None and not known.usable:
             code, reason = known.error_code, known.error_code.sentence
         else:
             reason = "no broker has answered yet"

@@ -356,14 +356,18 @@ def test_what_is_no_output_is_a_failure(bench: Bench) -> None:
         bench.start(not_an_output, retries=0).ended.result(HANG_SECONDS)
 
 
+def output(**given: Any) -> OutputRecord:
+    return OutputRecord(b"v", **given)
+
+
 UNFIT = (
     ("half \ud800", "SerializationError"),
     (("half \ud800", b"v"), "SerializationError"),
-    (OutputRecord(b"v", headers={"h": "\ud800"}), "SerializationError"),  # type: ignore[dict-item]
+    (output(headers={"h": "\ud800"}), "SerializationError"),
     (OutputRecord(7), "SerializationError"),
-    (OutputRecord(b"v", partition=99), "UnknownPartitionError"),
-    (OutputRecord(b"v", partition="1"), "TypeError"),  # type: ignore[arg-type]
-    (OutputRecord(b"v", timestamp_ms=1.5), "TypeError"),  # type: ignore[arg-type]
+    (output(partition=99), "UnknownPartitionError"),
+    (output(partition="1"), "TypeError"),
+    (output(timestamp_ms=1.5), "TypeError"),
 )
 """Outputs that no producer can send, and the exceptions that say why."""
 

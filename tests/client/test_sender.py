@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from raylog.client.errors import UnknownPartitionError
 from raylog.client.producer.accumulator import BODIES_MAX
 from raylog.client.producer.core import ProducerCore
 from raylog.client.producer.delivery import ProducerRecord, RecordMetadata
@@ -95,6 +96,18 @@ def test_a_record_that_cannot_be_encoded_leaves_no_batch() -> None:
     assert appended is not None
     batch, fresh = appended
     assert (batch.builder.count, fresh) == (1, True)
+
+
+def test_a_partition_that_the_metadata_lack_is_waited_for_until_they_are_newer() -> None:
+    core = made()
+    core.network.metadata.answered(shown([1]), NOW)
+    record = ProducerRecord("t", None, b"v", (), 5, 0)
+    for _ in range(2):
+        assert core.try_append(record, NOW) is None
+    assert core.timed_out("t", 100).code is ErrorCode.REQUEST_TIMED_OUT
+    core.network.metadata.answered(shown([1]), NOW)
+    with pytest.raises(UnknownPartitionError):
+        core.try_append(record, NOW)
 
 
 def test_metadata_of_an_idle_topic_are_dropped() -> None:

@@ -218,7 +218,7 @@ class SimDisk:
 
     def close(self, handle: FileHandle) -> None:
         if self._dead:
-            return  # a generator that is dropped later closes its file, and nobody would catch Killed then
+            return  # a generator closes its file when it is collected, where nobody catches exceptions
         self._opened(handle)
         _, path = self._open.pop(handle)
         if self._locks.get(path) == handle:

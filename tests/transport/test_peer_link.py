@@ -19,6 +19,7 @@ from raylog.protocol import registry
 from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from raylog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from raylog.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
+from raylog.protocol.schema import Message
 from raylog.security.principal import CLUSTER_PRINCIPAL
 from raylog.transport.endpoints import Endpoint, Listener
 from raylog.transport.exchange import Exchange
@@ -178,11 +179,19 @@ class TestExchange:
         bench.settle()
         assert bench.ends == {"a": ["NETWORK_EXCEPTION"]}
 
-    def test_a_request_that_the_peer_does_not_support_fails_alone(self, bench: Bench) -> None:
+    @pytest.mark.parametrize(
+        ("request_", "code"),
+        [
+            (FindCoordinatorRequest(key="g"), ErrorCode.UNSUPPORTED_VERSION),
+            (wanted("\ud800"), ErrorCode.INVALID_REQUEST),  # it cannot be encoded
+        ],
+        ids=["not supported", "not encodable"],
+    )
+    def test_a_request_that_cannot_be_sent_fails_alone(self, bench: Bench, request_: Message, code: ErrorCode) -> None:
         bench.pass_time(0)
         codes: list[ErrorCode] = []
         bench.link.request(
-            FindCoordinatorRequest(key="g"),
+            request_,
             lambda _, now: codes.append(ErrorCode.NONE),
             lambda error, now: codes.append(error.code),
             now=bench.now(),
@@ -190,22 +199,7 @@ class TestExchange:
         )
         bench.ask("a")
         bench.settle()
-        assert codes == [ErrorCode.UNSUPPORTED_VERSION]
-        assert bench.ends == {"a": ["answered node-0"]}
-
-    def test_a_request_that_cannot_be_encoded_fails_alone(self, bench: Bench) -> None:
-        bench.pass_time(0)
-        codes: list[ErrorCode] = []
-        bench.link.request(
-            wanted("\ud800"),
-            lambda _, now: codes.append(ErrorCode.NONE),
-            lambda error, now: codes.append(error.code),
-            now=bench.now(),
-            timeout_ms=100,
-        )
-        bench.ask("a")
-        bench.settle()
-        assert codes == [ErrorCode.INVALID_REQUEST]
+        assert codes == [code]
         assert bench.ends == {"a": ["answered node-0"]}
 
 

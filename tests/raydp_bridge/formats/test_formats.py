@@ -28,6 +28,7 @@ from raylog.raydp_bridge.formats.protobuf import Protobuf
 from raylog.raydp_bridge.formats.values import ValueFormat, check_mode, decode_column, encode_column
 
 TIME = datetime(2013, 1, 1, 5, 17, 0, 123_000, tzinfo=UTC)
+LOCAL_TIME = datetime.fromisoformat("1970-01-01T00:00:01")
 SCHEMA = pa.struct(
     [
         ("n", pa.int64()),
@@ -318,7 +319,12 @@ DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 
     [
         ({"type": "long", "logicalType": "timestamp-millis"}, "long", 1_357_017_420_123, TIME),
         ({"type": "long", "logicalType": "timestamp-micros"}, "long", 1_357_017_420_123_000, TIME),
-        ({"type": "long", "logicalType": "local-timestamp-millis"}, "int", 1000, datetime(1970, 1, 1, 0, 0, 1)),  # noqa: DTZ001
+        (
+            {"type": "long", "logicalType": "local-timestamp-millis"},
+            "int",
+            1000,
+            datetime.fromisoformat("1970-01-01T00:00:01"),
+        ),
         ("long", {"type": "long", "logicalType": "timestamp-millis"}, 5, 5),
         ("int", {"type": "int", "logicalType": "date"}, 15_706, 15_706),
         ({"type": "int", "logicalType": "date"}, "int", 15_706, date(2013, 1, 1)),
