@@ -20,8 +20,8 @@ from typing import Final
 
 from raylog.cli.arguments import Subparsers, add_bootstrap_server, open_client
 from raylog.cli.columns import columns
+from raylog.cli.usage import UsageError
 from raylog.cli.values import printable
-from raylog.core.errors import ErrorCode, KafkaError
 from raylog.security.acl import (
     CLUSTER,
     OPERATIONS,
@@ -142,7 +142,7 @@ def _list(options: argparse.Namespace) -> None:
 def _add(options: argparse.Namespace) -> None:
     bindings = list(_bindings(options, PATTERN_TYPES[options.resource_pattern_type]))
     if not bindings:
-        raise _wrong("--allow-principal or --deny-principal is required")
+        raise UsageError("--allow-principal or --deny-principal is required")
     for binding in bindings:
         _check_effective(binding)
     with open_client(options) as client:
@@ -166,7 +166,7 @@ def _remove(options: argparse.Namespace) -> None:
     ]
     if not filters:
         if options.operation or options.producer or options.consumer or options.allow_host or options.deny_host:
-            raise _wrong("--allow-principal or --deny-principal is required with hosts or operations")
+            raise UsageError("--allow-principal or --deny-principal is required with hosts or operations")
         filters = [AclFilter(resource.type, resource.name, pattern_type) for resource in _resources(options)]
         if not options.force and sys.stdin.isatty() and not _is_confirmed(options):
             _print(options, [], otherwise="No ACLs were removed.")
@@ -196,25 +196,25 @@ def _resources(options: argparse.Namespace) -> list[Resource]:
 
 
 def _bindings(options: argparse.Namespace, pattern_type: PatternType) -> Iterator[AclBinding]:
-    """Every entry that the arguments describe. Raises KafkaError(INVALID_REQUEST) if arguments are missing."""
+    """Every entry that the arguments describe. Raises UsageError if arguments are missing."""
     resources = _resources(options)
     needed = PRODUCER if options.producer else CONSUMER if options.consumer else None
     if options.idempotent:
         if not options.producer:
-            raise _wrong("--idempotent requires --producer")
+            raise UsageError("--idempotent requires --producer")
         resources.append(CLUSTER)
     if not resources:
-        raise _wrong(
+        raise UsageError(
             "a resource is required: --topic, --group, --transactional-id, --cluster, --delegation-token or"
             " --user-principal"
         )
     if needed is not None and not options.topic:
-        raise _wrong("--producer and --consumer require --topic")
+        raise UsageError("--producer and --consumer require --topic")
     if options.consumer and not options.group:
-        raise _wrong("--consumer requires --group")
+        raise UsageError("--consumer requires --group")
     for resource in resources:
         if needed is not None and resource.type not in needed:
-            raise _wrong(f"--producer and --consumer do not apply to a {resource.type.name.lower()}")
+            raise UsageError(f"--producer and --consumer do not apply to a {resource.type.name.lower()}")
         operations: Sequence[Operation] = options.operation or [Operation.ALL]
         if needed is not None:
             operations = needed[resource.type]
@@ -229,16 +229,18 @@ def _bindings(options: argparse.Namespace, pattern_type: PatternType) -> Iterato
 
 
 def _check_effective(binding: AclBinding) -> None:
-    """Raises KafkaError(INVALID_REQUEST) for an entry that applies to no request."""
+    """Raises UsageError for an entry that applies to no request."""
     possible = (Operation.ALL, *OPERATIONS[binding.resource_type])
     if binding.operation not in possible:
         names = ", ".join(each.name for each in possible)
-        raise _wrong(f"{binding.resource_type.name} only supports the operations {names}, not {binding.operation.name}")
+        raise UsageError(
+            f"{binding.resource_type.name} only supports the operations {names}, not {binding.operation.name}"
+        )
     if binding.host not in (WILDCARD, HANDLE_PEER):
         try:
             ip_address(binding.host)
         except ValueError:
-            raise _wrong(
+            raise UsageError(
                 f"{binding.host!r} is no host: must be an IP address, {WILDCARD} for all, or {HANDLE_PEER} for calls by"
                 " an actor handle"
             ) from None
@@ -264,7 +266,3 @@ def _print(options: argparse.Namespace, bindings: Sequence[AclBinding], *, other
         print(columns(head, [list(each.values()) for each in found]))
     else:
         print(otherwise)
-
-
-def _wrong(message: str) -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_REQUEST, message)

@@ -55,6 +55,7 @@ from raylog.cli.configuration import (
     users,
 )
 from raylog.cli.output import add_json, progress, show
+from raylog.cli.usage import UsageError
 from raylog.client import reassignments
 from raylog.client.admin.admin_client import AdminClient
 from raylog.client.reassignment_plan import emptied, format_plan
@@ -183,7 +184,7 @@ def _restart(options: argparse.Namespace) -> None:
     refuse_passwords_in_arguments(options)
     changed = has_configuration(options) or options.secure is not None or options.users_file is not None
     if changed and not options.all:
-        raise ConfigError("a configuration is for all brokers: use --all")
+        raise UsageError("a configuration is for all brokers: use --all")
     report = progress(options)
     with _connected(options) as cluster:
         wanted = cluster.broker_ids if options.all else options.brokers

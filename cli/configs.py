@@ -24,6 +24,7 @@ from raylog.cli.arguments import (
 )
 from raylog.cli.columns import columns
 from raylog.cli.output import add_json, show
+from raylog.cli.usage import UsageError
 from raylog.client.admin.admin_client import AdminClient
 from raylog.client.admin.configs import ConfigEntry, ConfigResource, ConfigResourceType
 from raylog.core.config import INT_MAX, ConfigSource
@@ -95,12 +96,12 @@ def _describe(options: argparse.Namespace) -> None:
 
 def _alter(options: argparse.Namespace) -> None:
     if not options.add and not options.delete and options.add_config_file is None:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "--add, --add-config-file or --delete is required")
+        raise UsageError("--add, --add-config-file or --delete is required")
     refuse_passwords((name for name, _ in options.add), file_option="--add-config-file")
     added = {**read_properties(options.add_config_file), **dict(options.add)}
     twice = sorted(added.keys() & set(options.delete))
     if twice:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{twice[0]}: cannot be added and deleted at the same time")
+        raise UsageError(f"{twice[0]}: cannot be added and deleted at the same time")
     with open_client(options) as client:
         refuse_unknown_keys(client, _resource(options), options.delete)
         client.incremental_alter_configs({_resource(options): {**added, **dict.fromkeys(options.delete)}})

@@ -17,9 +17,9 @@ from ipaddress import ip_address
 import uvloop
 
 from raylog.cli.arguments import Subparsers, add_bootstrap_server, client_config, names, whole_number
+from raylog.cli.usage import UsageError
 from raylog.client.admin.admin_client import admin_client
 from raylog.console.logins import needs_login
-from raylog.core.errors import ConfigError
 from raylog.core.logs import log_to_stderr
 
 DEFAULT_PORT = 8080
@@ -52,7 +52,7 @@ def add_to(subparsers: Subparsers) -> None:
 
 def run(options: argparse.Namespace) -> None:
     if (options.tls_certificate is None) != (options.tls_key is None):
-        raise ConfigError("--tls-certificate and --tls-key: must be given together")
+        raise UsageError("--tls-certificate and --tls-key: must be given together")
     from raylog.console.application import ConsoleOptions  # other commands need no HTTP server
     from raylog.console.server import ConsoleServer
 

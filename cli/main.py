@@ -14,6 +14,7 @@ from importlib.metadata import version
 from typing import Any, Final, NoReturn
 
 from raylog.cli.examples import add_examples
+from raylog.cli.usage import UsageError
 from raylog.core.errors import KafkaError
 
 MODULES: Final = (
@@ -83,6 +84,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int | None = options.run(options)
         sys.stdout.flush()
+    except UsageError as error:
+        of_command: argparse.ArgumentParser = options.parser
+        of_command.error(str(error))
     except KafkaError as error:
         return _fail(str(error))
     except BrokenPipeError:
@@ -103,8 +107,9 @@ class _Parser(argparse.ArgumentParser):
     """Reports wrong usage as one line, like every other error. argparse uses it for each command, too."""
 
     def parse_known_args(self, *given: Any, **options: Any) -> Any:
-        """Whatever a command does not know is its error, not that of `raylog`."""
+        """Whatever a command does not know is its error, not that of `raylog`. `parser` is then that of the command."""
         parsed, unknown = super().parse_known_args(*given, **options)
+        parsed.parser = getattr(parsed, "parser", self)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return parsed, unknown

@@ -35,6 +35,7 @@ from raylog.actors.ray_metrics import RayMetrics
 from raylog.cli.arguments import Subparsers, add_cluster, key_and_value, whole_number
 from raylog.cli.columns import columns
 from raylog.cli.metrics_push import HEADERS_VARIABLE, otlp_target, push, send_otlp
+from raylog.cli.usage import UsageError
 from raylog.config.metrics import RAYLOG_METRICS_ADDRESS, MetricsAddress, metrics_address
 from raylog.core.errors import ConfigError, KafkaError
 from raylog.core.logs import log_to_stderr
@@ -93,7 +94,7 @@ def run(options: argparse.Namespace) -> None:
             runner.run(_run_on(options))
         return
     if options.target:
-        raise ConfigError("--target: needs --serve, --otlp or --to-ray")
+        raise UsageError("--target: needs --serve, --otlp or --to-ray")
     found = targets(options.name, endpoints(cluster_status(options.name, address=options.address)))
     rows = [[each["labels"]["node"], f"http://{each['targets'][0]}/metrics"] for each in found]
     print(json.dumps(found) if options.json else columns(["NODE", "METRICS"], rows))
@@ -126,9 +127,9 @@ def _entries(name: str, nodes: Mapping[str, Endpoint | None]) -> list[dict[str, 
 
 
 async def _run_on(options: argparse.Namespace) -> None:
-    """Until SIGINT or SIGTERM. Raises ConfigError."""
+    """Until SIGINT or SIGTERM. Raises ConfigError and UsageError."""
     if options.target and options.to_ray:
-        raise ConfigError("--target: --to-ray shows the nodes that Ray runs")
+        raise UsageError("--target: --to-ray shows the nodes that Ray runs")
     pushes = _pushes(options)
     nodes = dict(options.target or ()) or await _look(options)
     metrics = ClusterMetrics()

@@ -24,6 +24,7 @@ from raylog.cli.arguments import (
     whole_number,
 )
 from raylog.cli.output import add_json, show
+from raylog.cli.usage import UsageError
 from raylog.client.admin.admin_client import admin_client
 from raylog.client.admin.calls import ANY_BROKER, ask
 from raylog.client.client_config import ClientConfig
@@ -111,7 +112,7 @@ def add_to(subparsers: Subparsers) -> None:
 
 def run(options: argparse.Namespace) -> None:
     if options.key_separator == "":
-        raise KafkaError(ErrorCode.INVALID_CONFIG, "--key-separator='': must not be empty")
+        raise UsageError("--key-separator='': must not be empty")
     lines = LineFormat(
         key_separator=_bytes(options.key_separator),
         null_marker=_bytes(options.null_marker),

@@ -30,6 +30,7 @@ from raylog.cli.arguments import (
 )
 from raylog.cli.output import add_json, progress, show
 from raylog.cli.perf_statistics import ProducerStatistics, wait_seconds
+from raylog.cli.usage import UsageError
 from raylog.client.producer.delivery import RecordMetadata
 from raylog.client.producer.producer import Producer
 from raylog.config.client_network import CLIENT_ID as CLIENT_ID_KEY
@@ -126,14 +127,14 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _values(options: argparse.Namespace) -> Sequence[bytes]:
-    """Raises ConfigError and OSError."""
+    """Raises ConfigError, UsageError and OSError."""
     if options.payload_file is not None:
         lines: list[bytes] = [line for line in options.payload_file.read_bytes().split(b"\n") if line]
         if not lines:
             raise ConfigError(f"--payload-file: {options.payload_file} has no lines")
         return lines
     if options.record_size > RECORD_BYTES_MAX:
-        raise ConfigError(f"--record-size={options.record_size}: must be at most {RECORD_BYTES_MAX}")
+        raise UsageError(f"--record-size={options.record_size}: must be at most {RECORD_BYTES_MAX}")
     return [random.randbytes(options.record_size)]
 
 

@@ -36,8 +36,9 @@ from raylog.cli.arguments import (
 )
 from raylog.cli.columns import columns
 from raylog.cli.output import add_json, show
+from raylog.cli.usage import UsageError
 from raylog.client.admin.cluster import QuorumDescription, QuorumReplica, RaftVoterEndpoint
-from raylog.core.errors import ConfigError, ErrorCode, KafkaError
+from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import id_text
 
 LEADER, FOLLOWER, OBSERVER = "leader", "follower", "observer"
@@ -98,7 +99,7 @@ def _directory_id(text: str) -> UUID:
 def _add(options: argparse.Namespace) -> None:
     if options.controller is None:
         if options.endpoint or options.directory_id:
-            raise ConfigError("--endpoint and --directory-id are for a controller that runs: name its ID")
+            raise UsageError("--endpoint and --directory-id are for a controller that runs: name its ID")
         with _connected(options) as cluster:
             [added] = cluster.add_controllers()
         show(
@@ -106,7 +107,7 @@ def _add(options: argparse.Namespace) -> None:
         )
         return
     if not options.endpoint or options.name is not None:
-        raise ConfigError("a controller that runs is added with --endpoint, and without --name")
+        raise UsageError("a controller that runs is added with --endpoint, and without --name")
     with open_client(options) as client:
         quorum = client.describe_metadata_quorum()
         directory = options.directory_id or _directory_of(options.controller, (*quorum.observers, *quorum.voters))

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 from raylog.cli.arguments import Subparsers, add_bootstrap_server, key_and_value, open_client
 from raylog.cli.columns import columns
-from raylog.core.errors import ErrorCode, KafkaError
+from raylog.cli.usage import UsageError
 from raylog.quotas.client_quotas import CLIENT_ID, DEFAULT, IP, USER, QuotaEntity, entity
 from raylog.quotas.definitions import CLIENT_KEYS, IP_KEYS
 
@@ -104,11 +104,10 @@ def _named(options: argparse.Namespace) -> dict[str, str | None]:
 
 
 def _entity(options: argparse.Namespace) -> dict[str, str | None]:
-    """As `_named`. Raises KafkaError(INVALID_REQUEST) if there is none."""
+    """As `_named`. Raises UsageError if there is none."""
     named = _named(options)
     if not named:
-        message = "--user, --client-id or --ip is required, or the default of one of them"
-        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+        raise UsageError("--user, --client-id or --ip is required, or the default of one of them")
     return named
 
 

@@ -12,6 +12,7 @@ from raylog.cli.arguments import Subparsers, open_client, partitions_of, timesta
 from raylog.cli.columns import columns
 from raylog.cli.group_offsets import add_topics, group_named, offsets_at
 from raylog.cli.output import add_json, show
+from raylog.cli.usage import UsageError
 from raylog.client.admin.admin_client import AdminClient
 from raylog.client.admin.all_groups import GroupOffset
 from raylog.client.admin.groups import CLASSIC, DEAD, SHARE
@@ -92,7 +93,10 @@ def _reset(options: argparse.Namespace) -> None:
 def _wanted(
     client: AdminClient, options: argparse.Namespace, current: Mapping[TopicPartition, GroupOffset]
 ) -> Mapping[TopicPartition, int]:
-    """The offset that the options ask for in each partition, not yet limited to its log. Raises KafkaError."""
+    """The offset that the options ask for in each partition, not yet limited to its log.
+
+    Raises KafkaError and UsageError.
+    """
     if options.from_file is not None:
         listed = _read_file(options.from_file)
         if not (options.topics or options.all_topics):
@@ -100,7 +104,7 @@ def _wanted(
         chosen = set(partitions_of(client, options.topics)) if options.topics else listed.keys()
         return {tp: offset for tp, offset in listed.items() if tp in chosen}
     if bool(options.topics) == options.all_topics:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "either --topic or --all-topics is required")
+        raise UsageError("either --topic or --all-topics is required")
     partitions = partitions_of(client, options.topics) if options.topics else list(current)
     if options.shift_by is not None:
         for tp in partitions:

@@ -19,6 +19,7 @@ from typing import Any, Final
 from raylog.cli.arguments import Subparsers, add_bootstrap_server, key_and_value, names, open_client, whole_number
 from raylog.cli.configs import refuse_unknown_keys
 from raylog.cli.output import add_json, show
+from raylog.cli.usage import UsageError
 from raylog.client.admin.admin_client import AdminClient
 from raylog.client.admin.configs import ConfigEntry, ConfigResource, ConfigResourceType
 from raylog.client.admin.partitions import PartitionReassignment
@@ -210,10 +211,10 @@ def _lines(topic: Mapping[str, Any], *, with_head: bool) -> list[str]:
 def _alter(options: argparse.Namespace) -> None:
     changes = {**dict(options.config), **dict.fromkeys(options.delete_config)}
     if not changes and options.partitions is None:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "--partitions, --config or --delete-config is required")
+        raise UsageError("--partitions, --config or --delete-config is required")
     twice = sorted(dict(options.config).keys() & set(options.delete_config))
     if twice:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{twice[0]}: cannot be set and deleted at the same time")
+        raise UsageError(f"{twice[0]}: cannot be set and deleted at the same time")
     with open_client(options) as client:
         topics = list(dict.fromkeys(options.topics))
         if options.if_exists:

@@ -29,6 +29,7 @@ from raylog.cli.arguments import (
 )
 from raylog.cli.columns import columns
 from raylog.cli.output import add_json, show
+from raylog.cli.usage import UsageError
 from raylog.client.admin.admin_client import AdminClient
 from raylog.client.admin.partitions import ProducerState
 from raylog.client.admin.transactions import TransactionDescription, TransactionListing
@@ -173,7 +174,7 @@ def hanging(candidates: Iterable[Open], known: Iterable[TransactionDescription])
 def _abort(options: argparse.Namespace) -> None:
     topic, numbers = options.topic
     if numbers is None or len(numbers) != 1:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic!r}: must name one partition, such as {topic}:0")
+        raise UsageError(f"{topic!r}: must name one partition, such as {topic}:0")
     tp = TopicPartition(topic, numbers[0])
     with open_client(options) as client:
         state = _opened_at(client, tp, options.start_offset)

@@ -458,12 +458,12 @@ class TestReset:
         assert committed(cli, group) == {0: 3, 1: None}
 
     def test_errors(self, cli: Cli, group: str, topic: str, records: None) -> None:
-        def error(*arguments: str) -> str:
+        def error(*arguments: str, code: int = 1) -> str:
             result = cli("groups", "reset-offsets", group, *arguments)
-            assert (result.code, result.out) == (1, "")
+            assert (result.code, result.out) == (code, "")
             return result.err
 
-        assert "either --topic or --all-topics" in error("--to-latest")
+        assert "either --topic or --all-topics" in error("--to-latest", code=2)
         assert "the group has no offset there to shift" in error("--topic", topic, "--shift-by", "1")
         assert "UNKNOWN_TOPIC_OR_PARTITION" in error("--topic", "missing", "--to-latest")
         assert "UNKNOWN_TOPIC_OR_PARTITION" in error("--topic", f"{topic}:7", "--to-offset", "1")

@@ -57,8 +57,6 @@ def test_quotas_are_removed_one_by_one_or_all_together(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("set", "producer_byte_rate=1"), "--user, --client-id or --ip is required"),
-        (("remove",), "--user, --client-id or --ip is required"),
         (("set", "--user", "u", "producer_byte_rate=-1"), "must be greater than 0"),
         (("set", "--user", "u", "no_such=1"), "Invalid configuration key no_such"),
         (("set", "--user", "u", "--ip", "::1", "connection_creation_rate=1"), "Invalid empty client quota entity"),
@@ -74,3 +72,10 @@ def test_errors(cli: Cli, arguments: tuple[str, ...], message: str) -> None:
 @pytest.mark.parametrize("wrong", ["producer_byte_rate", "producer_byte_rate=x"])
 def test_wrong_usage(cli: Cli, wrong: str) -> None:
     assert cli("quotas", "set", "--user", "u", wrong).code == 2
+
+
+@pytest.mark.parametrize("arguments", [("set", "producer_byte_rate=1"), ("remove",)])
+def test_an_entity_is_required(cli: Cli, arguments: tuple[str, ...]) -> None:
+    done = cli("quotas", *arguments)
+    assert (done.code, done.out) == (2, "")
+    assert "--user, --client-id or --ip is required" in done.err

@@ -103,8 +103,6 @@ class TestAlter:
     def test_errors(self, cli: Cli, topic: str) -> None:
         cli("topics", "create", topic, "--partitions", "2")
         for arguments, code in (
-            ((topic,), "INVALID_REQUEST"),
-            ((topic, "--config", "flush.ms=1", "--delete-config", "flush.ms"), "INVALID_REQUEST"),
             ((topic, "--partitions", "1"), "INVALID_PARTITIONS"),
             ((f"{topic}-x", "--partitions", "3"), "UNKNOWN_TOPIC_OR_PARTITION"),
         ):
@@ -112,6 +110,10 @@ class TestAlter:
             assert (refused.code, refused.out) == (1, "")
             assert refused.err.startswith(f"raylog: {code}: "), refused.err
         assert cli("topics", "alter", f"{topic}-x", "--partitions", "3", "--if-exists") == (0, "", "")
+        wrong = cli("topics", "alter", topic)
+        sentence = "--partitions, --config or --delete-config is required (see raylog topics alter --help)"
+        assert wrong == (2, "", f"raylog topics alter: {sentence}\n")
+        assert cli("topics", "alter", topic, "--config", "flush.ms=1", "--delete-config", "flush.ms").code == 2
 
 
 class TestFilters:

@@ -84,7 +84,7 @@ def test_abort_ends_what_begins_at_the_offset_and_nothing_else(
 ) -> None:
     wrong = cli("transactions", "abort", f"{topic}:0", "--start-offset", "3")
     assert wrong.err == f"raylog: INVALID_TXN_STATE: {topic}-0: no open transaction begins at offset 3\n"
-    assert cli("transactions", "abort", topic, "--start-offset", "0").code == 1
+    assert cli("transactions", "abort", topic, "--start-offset", "0").code == 2
     assert cli("consume", topic, "--exit-at-end").out == ""
     aborted = cli("transactions", "abort", f"{topic}:0", "--start-offset", "0")
     assert (aborted.code, aborted.err) == (0, "")
