@@ -44,7 +44,7 @@ GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS: ConfigKey[int] = ConfigKey(
     "group.consumer.heartbeat.interval.ms",
     ConfigType.INT,
     5000,
-    "How often the members of consumer groups send heartbeats, in milliseconds. It must be less than"
+    "How often the members of consumer groups send heartbeats, in milliseconds. It must be at most"
     " group.consumer.session.timeout.ms.",
     at_least(1),
 )

@@ -90,7 +90,7 @@ GROUP_SHARE_HEARTBEAT_INTERVAL_MS: ConfigKey[int] = ConfigKey(
     "group.share.heartbeat.interval.ms",
     ConfigType.INT,
     5000,
-    "How often the members of share groups send heartbeats, in milliseconds. It must be less than"
+    "How often the members of share groups send heartbeats, in milliseconds. It must be at most"
     " group.share.session.timeout.ms.",
     at_least(1),
 )

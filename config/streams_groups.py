@@ -33,7 +33,7 @@ GROUP_STREAMS_HEARTBEAT_INTERVAL_MS: ConfigKey[int] = ConfigKey(
     "group.streams.heartbeat.interval.ms",
     ConfigType.INT,
     5000,
-    "How often the members of streams groups send heartbeats, in milliseconds. It must be less than"
+    "How often the members of streams groups send heartbeats, in milliseconds. It must be at most"
     " group.streams.session.timeout.ms.",
     at_least(1),
 )

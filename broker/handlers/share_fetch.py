@@ -106,6 +106,8 @@ class _Piece(NamedTuple):
     machine: SharePartition
     partition: Partition
     slice: FetchSlice
+    is_cut: bool
+    """Whether the limit of bytes ended it before the last batch that can be read."""
 
 
 class _ShareFetch:
@@ -129,6 +131,8 @@ class _ShareFetch:
         limits = None if broker.quotas is None else broker.quotas.limits_of(exchange)
         self._quota = None if limits is None else limits.consumer
         self._errors: dict[TopicIdPartition, KafkaError] = {}
+        self._max_bytes = min(request.max_bytes, RESPONSE_BYTES_MAX)
+        self._min_bytes = min(request.min_bytes, self._max_bytes)  # more would never fit
         self._missing_bytes = 0
         """How many bytes the last `_read` lacked."""
 
@@ -185,16 +189,16 @@ class _ShareFetch:
     def _must_answer(self, pieces: Sequence[_Piece]) -> bool:
         if not self._fetches or not self._session.partitions or self._errors:
             return True
-        size_bytes = sum(len(piece.slice.records) for piece in pieces)
-        return size_bytes > 0 and size_bytes >= self._request.min_bytes
+        return bool(pieces) and self._missing_bytes <= 0
 
     def _read(self, cold: list[FileRange] | None = None) -> list[_Piece]:
         """What can be acquired of each partition, up to the limit of bytes."""
         self._errors = {}
         pieces: list[_Piece] = []
+        self._missing_bytes = self._min_bytes
         if not self._fetches:
             return pieces
-        remaining = min(self._request.max_bytes, RESPONSE_BYTES_MAX)
+        remaining = self._max_bytes
         for topic_id_partition in self._session.partitions:
             try:
                 piece = self._read_partition(
@@ -209,10 +213,12 @@ class _ShareFetch:
                 continue
             if piece is not None and piece.slice.records:
                 pieces.append(piece)
+                if piece.is_cut:  # the next batch does not fit into what is left
+                    self._missing_bytes -= max(0, remaining - len(piece.slice.records))
+                self._missing_bytes -= len(piece.slice.records)
                 remaining -= len(piece.slice.records)
                 if remaining <= 0:
                     break
-        self._missing_bytes = self._request.min_bytes - sum(len(piece.slice.records) for piece in pieces)
         return pieces
 
     def _read_partition(
@@ -235,7 +241,7 @@ class _ShareFetch:
         piece = partition.log.read(
             Offset(offset), upto=upto, max_bytes=remaining, at_least_one_batch=first, resident_only=resident_only
         )
-        return _Piece(topic_id_partition, key, machine, partition, piece)
+        return _Piece(topic_id_partition, key, machine, partition, piece, piece.next_offset < upto)
 
     # --- the answer
 

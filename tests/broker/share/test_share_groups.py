@@ -113,6 +113,29 @@ class TestDelivery:
         assert [(one.first_offset, one.last_offset) for one in partition.acquired_records] == [(0, appends - 1)]
         assert [size for size in reads if size > 1000] == [len(partition.records)]
 
+    def test_a_fetch_does_not_wait_for_more_bytes_than_max_bytes_lets_through(
+        self, broker: DirectBroker, member: ShareMember
+    ) -> None:
+        waiting = ShareFetchRequest(
+            group_id="g",
+            member_id="m",
+            share_session_epoch=1,
+            max_wait_ms=60_000,
+            min_bytes=2500,
+            max_bytes=2500,
+            max_records=500,
+            batch_size=500,
+        )
+        sent = broker.send(waiting, version=2, connection=member.connection)
+        broker.produce([b"x" * 1000])
+        broker.produce([b"x" * 1000])
+        assert broker.answer(sent, connection=member.connection) is None
+        broker.produce([b"x" * 1000])
+        answer = broker.answer(sent, connection=member.connection)
+        assert answer is not None, "the third batch does not fit"
+        [partition] = answer.responses[0].partitions
+        assert [(one.first_offset, one.last_offset) for one in partition.acquired_records] == [(0, 1)]
+
     def test_what_is_acknowledged_is_stored(self, broker: DirectBroker, member: ShareMember) -> None:
         produce(broker, 6)
         assert member.acquired() == {0: [(0, 5, 1)]}
