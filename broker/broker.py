@@ -15,7 +15,6 @@ from raylog.broker.client_telemetry import ClientTelemetry
 from raylog.broker.consumer_lag import ConsumerLag
 from raylog.broker.directory_assignments import DirectoryAssignments
 from raylog.broker.handlers.delete_records import LIVE_BROKERS_CHANGED
-from raylog.broker.handlers.fetch import Readable
 from raylog.broker.handlers.forwarded import PARTITIONS_OPENED
 from raylog.broker.handlers.metadata import LEADERS_CHANGED
 from raylog.broker.isr_changes import IsrChanges
@@ -92,6 +91,7 @@ from raylog.quotas.rate import Sampling
 from raylog.quotas.usage import Throttled
 from raylog.replication.fetch_sessions import FetchSessions
 from raylog.replication.partition import Partition
+from raylog.replication.partition_change import Change, PartitionChange, SessionChange
 from raylog.replication.throttle import ReplicationThrottle
 from raylog.security import authorizer
 from raylog.security.acl import Operation, Resource
@@ -184,6 +184,7 @@ class Broker(Node):
         self.fetch_sessions = FetchSessions(
             slots_max=self.settings.requests.fetch_sessions_max,
             first_session_id=identity.incarnation_id.int,
+            on_unsettled=self._follower_was_caught_up,
         )
         sampling = Sampling(self.settings.quotas.window_count, self.settings.quotas.window_ms)
         self.request_quotas = RequestQuotas(sampling, clock_ns=lambda: self.work_clock_ns())
@@ -599,6 +600,7 @@ class Broker(Node):
             self.lifecycle.opened(now)
 
     def _metadata_changed(self, record: MetadataRecord, now: Now) -> None:
+        self.fetch_sessions.all_changed()
         if self._following:
             self.table.metadata_changed(record, now)
         match record:
@@ -748,7 +750,7 @@ class Broker(Node):
         """This broker has appended to a partition it leads: followers may fetch now, readers after the commit."""
         partition = self.partitions[tp]
         self.local_readers.changed(tp)
-        self.delayed.grown(tp, grown_bytes)
+        self._grown(tp, Change.APPENDED, grown_bytes)
         point = partition.commit_point()
         if point is None:
             self._committed_grew(partition, grown_bytes)
@@ -769,7 +771,7 @@ class Broker(Node):
     def _committed_grew(self, partition: Partition, grown_bytes: int) -> None:
         """More may be read: with read_committed once the last stable offset has moved as well."""
         tp = partition.topic_partition
-        self.delayed.grown(Readable(tp), grown_bytes)
+        self._grown(tp, Change.COMMITTED, grown_bytes)
         high_watermark = partition.high_watermark
         stable_offset = partition.log.last_stable_offset(high_watermark)
         if stable_offset < high_watermark or tp in self._unstable_bytes:
@@ -779,15 +781,25 @@ class Broker(Node):
         former = self._stable_offsets.get(tp)
         if stable_offset != former:
             self._stable_offsets[tp] = stable_offset
-            self.delayed.grown(Readable(tp, stable=True), 0 if former is None else grown_bytes)
+            self._grown(tp, Change.STABLE, 0 if former is None else grown_bytes)
 
     def partition_changed(self, tp: TopicPartition) -> None:
         """Another property of a replica has changed: its log start offset, its leader, a transaction in it."""
         if tp in self.partitions:
             self.partition_committed(tp)
-        self.delayed.grown(tp, 0)
-        self.delayed.grown(Readable(tp), 0)
-        self.delayed.grown(Readable(tp, stable=True), 0)
+        for change in Change:
+            self._grown(tp, change, 0)
+
+    def _grown(self, tp: TopicPartition, change: Change, grown_bytes: int) -> None:
+        """Try to complete the requests that wait for this change, by themselves or with their fetch session."""
+        self.delayed.grown(PartitionChange(tp, change), grown_bytes)
+        for session_id in self.fetch_sessions.changed(tp):
+            self.delayed.grown(SessionChange(session_id, change), grown_bytes)
+
+    def _follower_was_caught_up(self, tp: TopicPartition, replica: BrokerId, at_ms: int) -> None:
+        partition = self.partitions.get(tp)
+        if partition is not None:
+            partition.follower_was_caught_up(replica, at_ms)
 
     def _follow_leaders(self, now: Now) -> None:
         """Fetch partitions whose leader has changed from the new leader."""
@@ -858,9 +870,8 @@ class Broker(Node):
         self.commits.lost(tp, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._leadership_changed(tp)
         self.local_readers.gone(tp)
-        self.delayed.grown(tp, 0)
-        self.delayed.grown(Readable(tp), 0)
-        self.delayed.grown(Readable(tp, stable=True), 0)
+        for change in Change:
+            self._grown(tp, change, 0)
 
     def _leadership_changed(self, tp: TopicPartition) -> None:
         if tp.topic in INTERNAL_TOPICS:
@@ -875,7 +886,8 @@ class Broker(Node):
         The controller elects other leaders for the replicas of a failed directory. Without any directory the broker
         can lead no partition: it has itself fenced, so that others lead them.
         """
-        self.table.check_files()
+        if not self.table.check_files():
+            self.fetch_sessions.all_changed()
         self._report_failed_directories(now)
         self.local_readers.close_offline()
         for tp in self.commits.logs:

@@ -314,21 +314,26 @@ class PartitionTable:
         if failure is None:
             self.delete_retired(self._background.now)
 
-    def check_files(self) -> None:
+    def check_files(self) -> bool:
         """Take logs, or whole directories, offline if another process has deleted or changed their files.
+
+        Returns whether all logs are online.
 
         If a leader cannot use its log, another in-sync replica must lead. The controller elects others for whole
         directories, so the directory goes offline, as in Kafka at any error.
         """
         for log_dir in self.log_dirs.dirs:
             log_dir.check_files()
+        offline = False
         for tp, partition in self.online.items():
             reason = partition.log.offline_reason
+            offline = offline or reason is not None
             if reason is not None and partition.has_other_in_sync_replicas:
                 failed = self.log_dirs.holder(tp)
                 if failed is not None:
                     failed.take_offline(f"another replica must lead {tp}: {reason}")
         self.moves.go_on(self._background.now)
+        return not offline
 
     @property
     def offline_reason(self) -> str | None:

@@ -107,6 +107,12 @@ class InSyncReplicas:
         )
         return log_start_moved
 
+    def was_caught_up(self, replica: BrokerId, at_ms: int) -> None:
+        """The replica had all records at `at_ms`, and its position has not changed since its last fetch."""
+        follower = self.followers.get(replica)
+        if follower is not None and follower.log_end_offset >= 0:
+            follower.caught_up_ms = max(follower.caught_up_ms, at_ms)
+
     def holders(self, offset: int) -> Iterator[tuple[BrokerId, Follower]]:
         """The in-sync followers from which a client may continue reading at `offset`."""
         for replica in self.isr:

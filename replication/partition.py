@@ -123,6 +123,11 @@ class Partition:
         )
         return self._advance(replicas) or log_start_moved
 
+    def follower_was_caught_up(self, replica: BrokerId, at_ms: int) -> None:
+        """A follower had all records when it fetched at `at_ms`, without naming the partition (KIP-227)."""
+        if self.replicas is not None:
+            self.replicas.was_caught_up(replica, at_ms)
+
     def check_follower_start(self, replica: BrokerId, offset: int, *, log_start_offset: int) -> None:
         """Refuse a follower whose empty log begins after records of this one: it would never have those.
 

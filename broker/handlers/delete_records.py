@@ -14,7 +14,6 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from raylog.broker.handlers.fetch import Readable
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_OFFSET, Offset, TopicPartition
 from raylog.metadata.topic_names import INTERNAL_TOPICS
@@ -24,6 +23,7 @@ from raylog.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from raylog.replication.partition_change import Change, PartitionChange
 from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
@@ -113,7 +113,8 @@ class _DelayedDeletion:
 
     def keys(self) -> list[Hashable]:
         """The keys of the changes that may complete it."""
-        return [LIVE_BROKERS_CHANGED, *(Readable(each.topic_partition) for each in self._pending)]
+        committed = [PartitionChange(each.topic_partition, Change.COMMITTED) for each in self._pending]
+        return [LIVE_BROKERS_CHANGED, *committed]
 
     def try_complete(self, grown_bytes: int) -> bool:
         """Check partitions only up to the first that is still pending: each follower's progress in each calls this."""

@@ -27,7 +27,6 @@ from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_BROKER_ID, NO_LEADER_EPOCH, BrokerId, LeaderEpoch, Offset, TopicPartition
 from raylog.logstore.cold_reads import ColdRead, FileRange, warm
 from raylog.protocol.fetch import (
-    UNKNOWN_HIGH_WATERMARK,
     AbortedTransaction,
     EpochEndOffset,
     FetchPartition,
@@ -37,6 +36,7 @@ from raylog.protocol.fetch import (
     FetchTopicResponse,
 )
 from raylog.replication.fetch_sessions import NO_SESSION_ID, FetchContext, PartitionKey, Results
+from raylog.replication.partition_change import Change, PartitionChange, SessionChange
 from raylog.replication.replica_selector import closest_replica
 from raylog.security.acl import Operation
 from raylog.transport.node import Job, JobKind
@@ -94,14 +94,6 @@ def _read(
     else:
         exchange.wait_for(DelayedFetch(reading), reading.keys())
     return None
-
-
-class Readable(NamedTuple):
-    """Key of a consumer's delayed Fetch, which waits for commits. A follower's waits for appends."""
-
-    topic_partition: TopicPartition
-    stable: bool = False
-    """With read_committed: the last stable offset must have moved."""
 
 
 class DelayedFetch:
@@ -176,7 +168,7 @@ class _Reading:
         topic_id: UUID | None = None
         name, refusal = "", None
         wanted: list[_Wanted] = []
-        for key, partition in self._fetched.partitions:
+        for key, partition in self._fetched.to_read():
             if key.topic is not topic or key.topic_id is not topic_id:  # those of a topic mostly follow one another
                 topic, topic_id = key.topic, key.topic_id
                 name, refusal = resolve(self._broker, self._exchange, Operation.READ, topic, topic_id, by_id=by_id)
@@ -184,12 +176,16 @@ class _Reading:
         self._wanted = wanted
 
     def keys(self) -> list[Hashable]:
-        """The keys under which the Fetch waits."""
-        found = [one.tp for one in self._wanted if one.refusal is None]
-        if not self.is_follower:
-            return [Readable(tp, stable=self.committed) for tp in found]
-        hears_of_commits = any(one.wanted.high_watermark != UNKNOWN_HIGH_WATERMARK for one in self._wanted)
-        return [*found, *(map(Readable, found) if hears_of_commits else ())]
+        """The keys under which the Fetch waits: in a session the changes of any of its partitions."""
+        changes = [Change.readable(committed=self.committed)]
+        if self.is_follower:
+            changes = [Change.APPENDED, *([Change.COMMITTED] if self._fetched.hears_of_commits else ())]
+        if self._fetched.is_incremental:
+            for one in self._wanted:
+                if one.refusal is None:
+                    self._fetched.watch(one.key, one.tp)
+            return [SessionChange(self._fetched.session_id, change) for change in changes]
+        return [PartitionChange(one.tp, change) for one in self._wanted if one.refusal is None for change in changes]
 
     @property
     def missing_bytes(self) -> int:
@@ -225,15 +221,15 @@ class _Reading:
 
     def must_answer(self, results: Results) -> bool:
         """Whether to respond now: enough bytes, other news for the client, or no partitions requested."""
-        if not results or self.missing_bytes <= 0:
+        if self._fetched.is_empty or self.missing_bytes <= 0:
             return True
         return any(
             result.error_code != ErrorCode.NONE
             or result.diverging_epoch.epoch != NO_LEADER_EPOCH
             or result.preferred_read_replica != NO_BROKER_ID
-            or result.high_watermark > wanted.high_watermark  # only followers that wait for it send it
+            or result.high_watermark > one.wanted.high_watermark  # only followers that wait for it send it
             or (self.is_follower and self._fetched.raises_log_start(key, result))
-            for (key, result), (_, wanted) in zip(results, self._fetched.partitions, strict=True)
+            for (key, result), one in zip(results, self._wanted, strict=True)
         )
 
     def read(self, cold: list[FileRange] | None = None) -> Results:
@@ -258,9 +254,23 @@ class _Reading:
                 result = FetchPartitionResponse(partition_index=key.partition, error_code=refusal, records=())
             if result.records:
                 remaining -= len(result.records[0])
+            elif refusal is None and self._is_at_end(tp, wanted, result):
+                self._fetched.settle(key, tp, result)
             results.append((key, result))
         self.record_bytes = self._max_bytes - remaining
         return results
+
+    def _is_at_end(self, tp: TopicPartition, wanted: FetchPartition, result: FetchPartitionResponse) -> bool:
+        """Whether the reader has all that it may have, and `result` tells it to go on here."""
+        if (
+            self._rack_id  # other replicas may come closer at any time
+            or result.error_code != ErrorCode.NONE
+            or result.diverging_epoch.epoch != NO_LEADER_EPOCH
+        ):
+            return False
+        if self.is_follower:
+            return wanted.fetch_offset == self._broker.partitions[tp].log.log_end_offset
+        return wanted.fetch_offset == (result.last_stable_offset if self.committed else result.high_watermark)
 
     def response(self, results: Results) -> FetchResponse:
         if self.is_follower:

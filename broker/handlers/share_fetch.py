@@ -11,7 +11,7 @@ from collections.abc import Hashable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from raylog.broker.handlers.fetch import COLD_READS_MAX, RESPONSE_BYTES_MAX, Readable
+from raylog.broker.handlers.fetch import COLD_READS_MAX, RESPONSE_BYTES_MAX
 from raylog.broker.share.acknowledgements import Results, acknowledge, client_code
 from raylog.broker.share.member_requests import check_enabled, check_member, leader_of, node_endpoints
 from raylog.broker.share.sessions import INITIAL_EPOCH, SessionKey, ShareSession, TopicIdPartition
@@ -32,6 +32,7 @@ from raylog.protocol.messages.share_fetch import (
 from raylog.protocol.records.batch import split_batches
 from raylog.protocol.records.isolation import Aborted, AbortedBatches
 from raylog.protocol.share import AcquireMode
+from raylog.replication.partition_change import Change, PartitionChange
 from raylog.security.acl import Operation, Resource
 from raylog.sharecoord.records import SharePartitionKey
 from raylog.transport.node import Job, JobKind
@@ -175,13 +176,13 @@ class _ShareFetch:
 
     def _keys(self) -> list[Hashable]:
         keys: list[Hashable] = []
-        committed = self._broker.share_read_committed(self._session.key.group)
+        change = Change.readable(committed=self._broker.share_read_committed(self._session.key.group))
         for topic_id, number in self._session.partitions:
             topic = self._broker.image.topics_by_id.get(topic_id)
             if topic is not None:
                 tp = TopicPartition(topic.name, number)
                 keys += [
-                    Readable(tp, committed),
+                    PartitionChange(tp, change),
                     Acquirable(SharePartitionKey(self._session.key.group, topic_id, number)),
                 ]
         return keys

@@ -12,6 +12,7 @@ from raylog.broker.handlers import fetch as fetch_handler
 from raylog.core.coordinator_partition import coordinator_partition
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import BrokerId, Offset, TopicPartition
+from raylog.logstore.log import FetchSlice, Log
 from raylog.protocol import registry
 from raylog.protocol.fetch import (
     EpochEndOffset,
@@ -469,6 +470,41 @@ class TestFetchSessions:
         assert 9 <= len(asked) <= 11, "one poll at a time"
         assert [self.named(request) for request in asked] == [[]] * len(asked)
         assert {request.session_id for request in asked} != {0}
+
+    def test_idle_partitions_are_not_read(self, cluster: DirectCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+        reads: list[int] = []
+        right = Log.read
+
+        def read(self: Log, *args: Any, **more: Any) -> FetchSlice:
+            if self.topic_partition.topic == "t":
+                reads.append(self.topic_partition.partition)
+            return right(self, *args, **more)
+
+        monkeypatch.setattr(Log, "read", read)
+        cluster.pass_time(2000)
+        assert reads == []
+        assert cluster.brokers[0].produce([b"x"], partition=7).error_code == ErrorCode.NONE
+        assert set(reads) == {7}
+        cluster.create_topic("u", on=[[0]])
+        cluster.pass_time(1000)
+        assert set(reads) == set(range(20)), "the metadata has changed"
+
+    def test_an_idle_follower_is_in_sync_when_records_come(self) -> None:
+        """It was idle for longer than replica.lag.time.max.ms, in which none of its requests named the partition."""
+        cluster = DirectCluster(2, {"replica.fetch.wait.max.ms": "500", "replica.lag.time.max.ms": "2000"})
+        cluster.create_topic("t", on=[[0, 1]])
+        cluster.pass_time(60_000)
+        leader, follower = cluster.brokers
+        follower.silent = True
+        send(leader, b"a")
+        leader.broker.isr_changes.check_all(cluster.now())
+        cluster.pass_time(1000)
+        leader.broker.isr_changes.check_all(cluster.now())
+        assert isr(cluster) == (0, 1)
+        cluster.pass_time(1001)
+        leader.broker.isr_changes.check_all(cluster.now())
+        cluster.settle()
+        assert isr(cluster) == (0,)
 
     def test_a_partition_with_records_has_the_busy_lane_until_it_is_quiet(self, cluster: DirectCluster) -> None:
         leader, follower = cluster.brokers
