@@ -52,10 +52,10 @@ def handle(broker: BrokerServices, exchange: Exchange, request: ShareFetchReques
         return ShareFetchResponse(error_code=error.code, error_message=error.message)
 
     def acknowledged(results: Results) -> None:
+        if session.ended:  # also if its connection has closed meanwhile
+            broker.end_share_session(session.key, broker.now, orderly=True)
         if exchange.cancelled:
             return
-        if session.ended:
-            _close(broker, exchange, session)
         fetch = _ShareFetch(broker, exchange, request, session, results)
         fetch.run(cold_reads_max=COLD_READS_MAX)
 
@@ -93,10 +93,6 @@ def _session(
         forgotten=[(topic.topic_id, number) for topic in request.forgotten_topics_data for number in topic.partitions],
     )
     return session, wanted
-
-
-def _close(broker: BrokerServices, exchange: Exchange, session: ShareSession) -> None:
-    broker.end_share_session(session.key, exchange.now, orderly=True)
 
 
 class _Piece(NamedTuple):

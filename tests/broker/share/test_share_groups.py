@@ -33,7 +33,12 @@ from raylog.protocol.messages.describe_share_group_offsets import (
 )
 from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from raylog.protocol.messages.list_groups import ListGroupsRequest
-from raylog.protocol.messages.share_fetch import ShareFetchRequest
+from raylog.protocol.messages.share_fetch import (
+    AcknowledgementBatch,
+    FetchPartition,
+    FetchTopic,
+    ShareFetchRequest,
+)
 from raylog.protocol.messages.share_group_describe import ShareGroupDescribeRequest
 from raylog.sharecoord.records import SharePartitionKey
 from tests.broker.share.members import ACCEPT, GAP, REJECT, RELEASE, RENEW, ShareMember, configure, started
@@ -194,6 +199,33 @@ class TestDelivery:
         assert other.acknowledge(0, epoch=-1) == ErrorCode.NONE
         assert len(broker.broker.share_partitions) == len(broker.broker.share_sessions) == 0
         assert another(broker, "o").acquired(0) == {0: [(0, 0, 2)]}, "an orderly member has not processed it"
+
+    def test_a_member_that_is_lost_while_it_leaves(
+        self, broker: DirectBroker, member: ShareMember, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its last fetch waits for the share coordinator when the connection breaks."""
+        produce(broker, 4)
+        assert member.acquired() == {0: [(0, 3, 1)]}
+
+        def not_available(*_: object) -> None:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+        accepted = AcknowledgementBatch(first_offset=0, last_offset=0, acknowledge_types=(ACCEPT,))
+        partition = FetchPartition(partition_index=0, acknowledgement_batches=(accepted,))
+        leaves = ShareFetchRequest(
+            group_id="g",
+            member_id="m",
+            share_session_epoch=-1,
+            topics=(FetchTopic(topic_id=member.topic_id, partitions=(partition,)),),
+        )
+        with monkeypatch.context() as patch:
+            patch.setattr(broker.broker.persister, "_coordinator", not_available)
+            sent = broker.send(leaves, version=2, connection=member.connection)
+            assert broker.answer(sent, connection=member.connection) is None
+            member.vanish()
+        broker.pass_time(100)
+        assert len(broker.broker.share_partitions) == len(broker.broker.share_sessions) == 0
+        assert another(broker).acquired(0) == {0: [(1, 3, 1)]}
 
     def test_record_limits(self, broker: DirectBroker, member: ShareMember) -> None:
         for _ in range(3):
