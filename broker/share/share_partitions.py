@@ -6,11 +6,11 @@ used, stored there with every decision, and dropped with the leadership or with 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from raylog.broker.share.share_partition import Decided, ShareLimits, SharePartition, StateBatch
+from raylog.broker.share.share_partition import Decided, RecordState, ShareLimits, SharePartition, StateBatch
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.core.ids import LeaderEpoch, TopicPartition
@@ -37,7 +37,7 @@ class Acquirable(NamedTuple):
 
 class _Storing(NamedTuple):
     ticket: int | None
-    """Of the decision; None for a start offset alone."""
+    """Of the decision; None for what a leader stores when it begins."""
     batches: Sequence[StateBatch]
     on_stored: OnStored
 
@@ -201,20 +201,26 @@ class SharePartitions:
         is_new = start_offset == UNINITIALIZED_START_OFFSET
         if is_new:
             start_offset = self._first_offset(entry.key.group, partition, now)
-        start_offset = min(start_offset, partition.log.log_end_offset)
-        batches = [
+        end_offset = partition.log.log_end_offset
+        stored = [
             StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count)
             for each in state.state_batches
-            if each.first_offset < partition.log.log_end_offset
         ]
+        batches = [
+            batch._replace(last_offset=min(batch.last_offset, end_offset - 1))
+            for batch in stored
+            if batch.first_offset < end_offset
+        ]
+        lost = _after(end_offset, stored)
+        is_behind = start_offset > end_offset
         group = entry.key.group
         try:
-            entry.machine = SharePartition(start_offset, batches, limits=lambda: self._limits(group))
+            entry.machine = SharePartition(min(start_offset, end_offset), batches, limits=lambda: self._limits(group))
         except InvariantViolation as error:  # what another node has stored
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
         entry.state_epoch = state.state_epoch
-        if is_new:  # else another leader might begin elsewhere, and records would be passed over
-            entry.queue.append(_Storing(None, (), _ignored))
+        if is_new or is_behind or lost:  # else another leader might begin elsewhere, and records would be passed over
+            entry.queue.append(_Storing(None, lost, _ignored))
             self._flush(entry, now)
         self._on_available(Acquirable(entry.key))
 
@@ -285,6 +291,12 @@ class SharePartitions:
         for storing in queue:
             storing.on_stored(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         self._on_available(Acquirable(entry.key))
+
+
+def _after(end_offset: int, stored: Iterable[StateBatch]) -> tuple[StateBatch, ...]:
+    """What is to be stored of the records that were lost in an unclean election: others will have their offsets."""
+    last_offset = max((batch.last_offset for batch in stored), default=-1)
+    return (StateBatch(end_offset, last_offset, RecordState.AVAILABLE, 0),) if last_offset >= end_offset else ()
 
 
 def _remove(index: dict[Any, set[SharePartitionKey]], place: Hashable, key: SharePartitionKey) -> None:

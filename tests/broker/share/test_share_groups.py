@@ -40,7 +40,8 @@ from raylog.protocol.messages.share_fetch import (
     ShareFetchRequest,
 )
 from raylog.protocol.messages.share_group_describe import ShareGroupDescribeRequest
-from raylog.sharecoord.records import SharePartitionKey
+from raylog.sharecoord.records import SharePartitionKey, StateBatch
+from raylog.sharecoord.states import Write
 from tests.broker.share.members import ACCEPT, GAP, REJECT, RELEASE, RENEW, ShareMember, configure, started
 from tests.broker.test_fetch import count_reads
 from tests.support.direct_broker import DirectBroker
@@ -226,6 +227,25 @@ class TestDelivery:
         broker.pass_time(100)
         assert len(broker.broker.share_partitions) == len(broker.broker.share_sessions) == 0
         assert another(broker).acquired(0) == {0: [(1, 3, 1)]}
+
+    @pytest.mark.parametrize(("start_offset", "again"), [(0, [(0, 1, 1), (5, 9, 1)]), (8, [(5, 9, 1)])])
+    def test_what_was_done_with_lost_records_says_nothing_of_those_in_their_place(
+        self, broker: DirectBroker, member: ShareMember, start_offset: int, again: list[tuple[int, int, int]]
+    ) -> None:
+        """After an unclean election the log ends before what is stored."""
+        produce(broker, 5)
+        assert member.acknowledge(0, epoch=-1) == ErrorCode.NONE
+        key = SharePartitionKey("g", member.topic_id, 0)
+        shard = broker.broker.share_states.of(key, broker.now())
+        done = StateBatch(max(start_offset, 2), 9, 2, 1)
+        epochs = shard.states.states[key].snapshot
+        write = Write(key, epochs.state_epoch, epochs.leader_epoch, start_offset, 0, (done,))
+        shard.append(shard.states.write(write, now_ms=0).records, broker.now())
+        other = another(broker)
+        assert other.acquired(0) == ({} if start_offset else {0: [(0, 1, 1)]})
+        broker.restart(clean=False)
+        produce(broker, 5)
+        assert another(broker).acquired(0) == {0: again}
 
     def test_record_limits(self, broker: DirectBroker, member: ShareMember) -> None:
         for _ in range(3):
