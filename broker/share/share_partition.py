@@ -74,6 +74,11 @@ class ShareLimits:
     delivery_count_max: int
     in_flight_max: int
 
+    @property
+    def suspect_count(self) -> int:
+        """From this delivery count on, a record may be one that breaks its consumers."""
+        return max(2, -(-self.delivery_count_max // 2))
+
 
 @dataclass(frozen=True, slots=True)
 class Decided:
@@ -184,6 +189,7 @@ class SharePartition:
         """Acquire what is available in `spans`, which were read from `fetch_offset` on, up to `next_offset`.
 
         Offsets between the spans have no record any more: they are archived, as are those that are not delivered.
+        Suspects are delivered by themselves, so that one that breaks its consumers does not take others with it.
         """
         position = self.fetch_offset()
         if position is None or max_records <= 0:
@@ -192,6 +198,7 @@ class SharePartition:
         end = min(next_offset, max(self.end_offset + 1, self.start_offset + limits.in_flight_max))
         taken: list[_Run] = []
         count = 0
+        is_suspect = False
         for span in spans:
             first, last = max(span.first_offset, position), min(span.last_offset, end - 1)
             if last < first:
@@ -206,8 +213,14 @@ class SharePartition:
                 if run.state is not RecordState.AVAILABLE:
                     position = run.last + 1
                     continue
-                if mode is AcquireMode.RECORD_LIMIT and run.last - run.first + 1 > max_records - count:
-                    self._split(run.first + max_records - count)
+                most = run.last - run.first + 1 if mode is AcquireMode.BATCH_OPTIMIZED else max_records - count
+                is_suspect = run.delivery_count >= limits.suspect_count
+                if is_suspect and taken:
+                    break
+                if is_suspect:
+                    most = min(most, _delivered_at_once(run, limits))
+                if run.last - run.first + 1 > most:
+                    self._split(run.first + most)
                     run = self._at(run.first)
                 run.state, run.member_id = RecordState.ACQUIRED, member_id
                 run.delivery_count += 1
@@ -215,9 +228,9 @@ class SharePartition:
                 taken.append(run)
                 count += run.last - run.first + 1
                 position = run.last + 1
-                if mode is AcquireMode.RECORD_LIMIT and count >= max_records:
+                if is_suspect or (mode is AcquireMode.RECORD_LIMIT and count >= max_records):
                     break
-            if count >= max_records:
+            if is_suspect or count >= max_records:
                 break
         else:
             self._archive_available(position, end - 1)
@@ -400,6 +413,14 @@ def _decision(kind: AcknowledgeType, run: _Run, limits: ShareLimits) -> tuple[Re
     if kind is AcknowledgeType.RELEASE and run.delivery_count < limits.delivery_count_max:
         return RecordState.AVAILABLE, run.delivery_count
     return RecordState.ARCHIVED, run.delivery_count
+
+
+def _delivered_at_once(suspects: _Run, limits: ShareLimits) -> int:
+    """How many of them: a half at first, a quarter the next time, and a single one the last time."""
+    if suspects.delivery_count >= limits.delivery_count_max - 1:
+        return 1
+    length = suspects.last - suspects.first + 1
+    return max(1, length >> suspects.delivery_count - limits.suspect_count + 1)
 
 
 def _joined(acquired: Sequence[Acquired]) -> list[Acquired]:

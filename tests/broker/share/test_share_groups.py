@@ -173,6 +173,25 @@ class TestDelivery:
             assert member.acknowledge(0, (0, 0, [RELEASE])) == ErrorCode.NONE
         assert member.acquired() == {}
 
+    def test_a_record_that_breaks_each_member_takes_no_others_with_it(
+        self, broker: DirectBroker, member: ShareMember
+    ) -> None:
+        produce(broker, 8)
+        produce(broker, 1)
+        got = []
+        for number in range(20):
+            one = another(broker, f"n{number}")
+            acquired = one.acquired(0).get(0, [])
+            got.append(acquired)
+            if any(first <= 5 <= last for first, last, _ in acquired):
+                one.vanish()
+                continue
+            for first, last, _ in acquired:
+                assert one.acknowledge(0, (first, last, [ACCEPT])) == ErrorCode.NONE
+        assert got[:4] == [[(0, 8, 1)], [(0, 8, 2)], [(0, 8, 3)], [(0, 3, 4)]]
+        assert got[4:8] == [[(4, 5, 4)], [(4, 4, 5)], [(5, 5, 5)], [(6, 6, 4)]]
+        assert state(broker) == (9, [])
+
     def test_counts_survive_a_restart(self, broker: DirectBroker, member: ShareMember) -> None:
         produce(broker, 1)
         assert member.acquired() == {0: [(0, 0, 1)]}

@@ -34,7 +34,9 @@ from tests.support.forms import by_form
 
 KEY = SharePartitionKey("g", UUID(int=7), 0)
 MEMBERS = ("a", "b", "c")
-LIMITS = ShareLimits(lock_duration_ms=100, delivery_count_max=3, in_flight_max=20)
+LIMITS = ShareLimits(lock_duration_ms=100, delivery_count_max=4, in_flight_max=20)
+SUSPECT = 2
+"""The number of deliveries after which a record is delivered with fewer others."""
 AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVED = RecordState
 
 
@@ -108,6 +110,23 @@ class Model(RuleBasedStateMachine):
             last_batch = next(span for span in spans if span.last_offset >= max(counts))
             assert sum(number < last_batch.first_offset for number in counts) < most
         upto = self.log_end - 1 if len(counts) < most else max(counts)
+        suspect = next(
+            (
+                number
+                for number, each in sorted(self.offsets.items())
+                if number >= offset and each.state is AVAILABLE and each.count >= SUSPECT and self.has_record(number)
+            ),
+            None,
+        )
+        if suspect is not None and suspect in counts:
+            upto = max(counts)
+            assert min(counts) == suspect, "a suspect was delivered with others"
+            assert len(set(counts.values())) == 1
+            assert len(counts) == 1 or counts[suspect] == SUSPECT + 1
+            shares_batch = next(each for each in self.log if each.first_offset <= suspect <= each.last_offset)
+            assert len(counts) <= max(1, (shares_batch.last_offset - suspect + 1) // 2)
+        elif suspect is not None and counts:
+            upto = min(upto, suspect - 1)
         end = max(self.start + LIMITS.in_flight_max - 1, *self.offsets, -1)
         for number in range(offset, min(upto, end) + 1):
             known = self.offsets.setdefault(number, Offset())
