@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 RANGE_MAX: Final = 1 << 20
 """The largest number of offsets in the batches of one partition: a member never has more."""
 
+_FENCED: Final = (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH)
+"""What the share coordinator tells a leader whose state is not the newest; members know no such codes."""
+
 TopicIdPartition = tuple[UUID, int]
 Results = Mapping[TopicIdPartition, KafkaError | None]
 
@@ -111,8 +114,7 @@ def client_code(error: KafkaError | None) -> tuple[ErrorCode, str | None]:
     """Code and message of a partition for the member."""
     if error is None:
         return ErrorCode.NONE, None
-    code = ErrorCode.NOT_LEADER_OR_FOLLOWER if error.code is ErrorCode.FENCED_LEADER_EPOCH else error.code
-    return code, error.message
+    return ErrorCode.NOT_LEADER_OR_FOLLOWER if error.code in _FENCED else error.code, error.message
 
 
 def _invalid(message: str) -> KafkaError:

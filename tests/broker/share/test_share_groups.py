@@ -596,7 +596,7 @@ class TestOffsets:
         assert member.acquired() == {0: [(0, 4, 1)]}
         assert member.beat(member_epoch=-1).error_code == ErrorCode.NONE
         assert self.alter(broker, 3) == ErrorCode.NONE
-        assert member.acknowledge(0, (0, 4, [ACCEPT])) == ErrorCode.FENCED_STATE_EPOCH
+        assert member.acknowledge(0, (0, 4, [ACCEPT])) == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert self.offsets(broker)[0] == 3
         assert another(broker).acquired(0) == {0: [(3, 4, 1)]}
 
