@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from raylog.core.ids import TopicPartition
+from raylog.core.ids import NO_TIMESTAMP_MS, TopicPartition
 from raylog.groupcoord.classic.group import ClassicGroup, GroupState
 from raylog.groupcoord.classic.subscription import CONSUMER
 from raylog.groupcoord.records import OffsetCommitted
@@ -23,7 +23,7 @@ def expired(
 
     The retention begins, for a group that never had members, with each commit; for an empty group, when its last member
     left; for a stable consumer group, with each commit, in topics without a subscription. Offsets of other groups do
-    not expire. Source: KIP-211, KIP-496.
+    not expire. An offset that was committed with a retention of its own has that. Source: KIP-211, KIP-496.
     """
     last_of_use: dict[TopicPartition, int] = {tp: each.commit_timestamp_ms for tp, each in committed.items()}
     if group is not None and group.protocol_type is not None:
@@ -34,7 +34,11 @@ def expired(
             last_of_use = {tp: ms for tp, ms in last_of_use.items() if tp.topic not in group.subscribed}
         else:
             return []
-    return [tp for tp, ms in last_of_use.items() if now_ms - ms >= retention_ms]
+    return [
+        tp
+        for tp, ms in last_of_use.items()
+        if _has_expired(committed[tp], ms, retention_ms=retention_ms, now_ms=now_ms)
+    ]
 
 
 def expired_of_managed_group(
@@ -51,5 +55,12 @@ def expired_of_managed_group(
     return [
         tp
         for tp, each in committed.items()
-        if tp.topic not in used and now_ms - each.commit_timestamp_ms >= retention_ms
+        if tp.topic not in used
+        and _has_expired(each, each.commit_timestamp_ms, retention_ms=retention_ms, now_ms=now_ms)
     ]
+
+
+def _has_expired(committed: OffsetCommitted, since_ms: int, *, retention_ms: int, now_ms: int) -> bool:
+    if committed.expire_timestamp_ms != NO_TIMESTAMP_MS:
+        return now_ms >= committed.expire_timestamp_ms
+    return now_ms - since_ms >= retention_ms

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from raylog.core.config import LONG_MAX
 from raylog.core.errors import ErrorCode
-from raylog.core.ids import TopicPartition
+from raylog.core.ids import NO_TIMESTAMP_MS, TopicPartition
 from raylog.core.outcome import Outcome
 from raylog.groupcoord.records import (
     STRING_BYTES_MAX,
@@ -22,6 +23,8 @@ from raylog.groupcoord.records import (
     TransactionEnded,
 )
 
+NO_RETENTION: Final = -1
+
 
 @dataclass(frozen=True, slots=True)
 class Commit:
@@ -30,6 +33,8 @@ class Commit:
     offset: int
     leader_epoch: int
     metadata: str
+    retention_ms: int = NO_RETENTION
+    """How long it is to be kept, of a client that may say that; else -1."""
 
 
 class _Pending(NamedTuple):
@@ -78,9 +83,18 @@ class GroupOffsets:
                 answers[tp] = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 continue
             answers[tp] = ErrorCode.NONE
+            keeps = commit.retention_ms != NO_RETENTION
+            expire_timestamp_ms = max(0, min(now_ms + commit.retention_ms, LONG_MAX)) if keeps else NO_TIMESTAMP_MS
             records.append(
                 OffsetCommitted(
-                    group, tp.topic, tp.partition, commit.offset, commit.leader_epoch, commit.metadata, now_ms
+                    group,
+                    tp.topic,
+                    tp.partition,
+                    commit.offset,
+                    commit.leader_epoch,
+                    commit.metadata,
+                    now_ms,
+                    expire_timestamp_ms,
                 )
             )
         return Outcome(answers, records)

@@ -3,7 +3,7 @@
 Key of a committed offset, version 1:   int16 version, string group, string topic, int32 partition
 Value, version 3:                       int16 version, int64 offset, int32 leader epoch, string metadata,
                                         int64 commit timestamp
-Value, version 1 (read only):           ... without leader epoch, with an int64 expire timestamp at the end
+Value, version 1:                       ... without leader epoch, with an int64 expire timestamp at the end
 Key of a group, version 2:              int16 version, string group
 Value, version 3:                       int16 version, string protocol type, int32 generation, nullable string protocol,
                                         nullable string leader, int64 timestamp of the state, array of members:
@@ -23,6 +23,7 @@ import struct
 from dataclasses import dataclass
 
 from raylog.core.errors import InvariantViolation
+from raylog.core.ids import NO_TIMESTAMP_MS
 from raylog.groupcoord.consumer.records import FORMAT as CONSUMER_FORMAT
 from raylog.groupcoord.consumer.records import ConsumerRecord
 from raylog.groupcoord.share.records import FORMAT as SHARE_FORMAT
@@ -33,6 +34,8 @@ from raylog.protocol.records.strings import pack_string, unpack_string
 
 _KEY_VERSION = 1
 _VALUE_VERSION = 3
+_VALUE_VERSION_WITH_EXPIRY = 1
+"""The only version that holds it."""
 _GROUP_KEY_VERSION = 2
 _GROUP_VALUE_VERSION = 3
 STRING_BYTES_MAX = 32_767
@@ -41,7 +44,10 @@ STRING_BYTES_MAX = 32_767
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommitted:
-    """The committed offset of one group and partition; `leader_epoch` is -1 if the client sent none."""
+    """The committed offset of one group and partition; `leader_epoch` is -1 if the client sent none.
+
+    `expire_timestamp_ms` is when it expires if an old client has said that, without a leader epoch; else -1.
+    """
 
     group: str
     topic: str
@@ -50,6 +56,7 @@ class OffsetCommitted:
     leader_epoch: int
     metadata: str
     commit_timestamp_ms: int
+    expire_timestamp_ms: int = NO_TIMESTAMP_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,14 +150,11 @@ def encode(record: KeyedRecord) -> tuple[bytes, bytes | None]:
     )
     if isinstance(record, OffsetDeleted):
         return key, None
-    value = b"".join(
-        (
-            struct.pack(">hqi", _VALUE_VERSION, record.offset, record.leader_epoch),
-            pack_string(record.metadata),
-            struct.pack(">q", record.commit_timestamp_ms),
-        )
-    )
-    return key, value
+    metadata, times = pack_string(record.metadata), struct.pack(">q", record.commit_timestamp_ms)
+    if record.expire_timestamp_ms == NO_TIMESTAMP_MS:
+        return key, struct.pack(">hqi", _VALUE_VERSION, record.offset, record.leader_epoch) + metadata + times
+    head = struct.pack(">hq", _VALUE_VERSION_WITH_EXPIRY, record.offset)
+    return key, head + metadata + times + struct.pack(">q", record.expire_timestamp_ms)
 
 
 def decode(key: bytes, value: bytes | None) -> KeyedRecord | None:
@@ -183,7 +187,12 @@ def decode(key: bytes, value: bytes | None) -> KeyedRecord | None:
             position += 4
         metadata, position = unpack_string(value, position)
         (commit_timestamp_ms,) = struct.unpack_from(">q", value, position)
-        return OffsetCommitted(group, topic, partition, offset, leader_epoch, metadata, commit_timestamp_ms)
+        expire_timestamp_ms = NO_TIMESTAMP_MS
+        if version == _VALUE_VERSION_WITH_EXPIRY:
+            (expire_timestamp_ms,) = struct.unpack_from(">q", value, position + 8)
+        return OffsetCommitted(
+            group, topic, partition, offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms
+        )
     except (struct.error, UnicodeDecodeError, IndexError) as error:
         raise InvariantViolation(f"not a record of __consumer_offsets: key {key[:40]!r}") from error
 

@@ -1,6 +1,6 @@
 """OffsetCommit (key 8), v2-10: store a group's offsets durably in __consumer_offsets.
 
-v5 no retention time; v6 leader epochs; v7 static members; v8 flexible; v9 member epochs (KIP-848),
+v2-4 a retention time of their own; v6 leader epochs; v7 static members; v8 flexible; v9 member epochs (KIP-848),
 GROUP_ID_NOT_FOUND; v10 topic ids. A member commits with the group's generation, or with its member epoch; a consumer
 that assigns its own partitions commits without one, as long as the group has no members. Requires READ on the group
 and on each topic.
@@ -45,7 +45,10 @@ def handle(broker: BrokerServices, exchange: Exchange, request: OffsetCommitRequ
                 refused[tp] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
                 commits[tp] = Commit(
-                    wanted.committed_offset, wanted.committed_leader_epoch, wanted.committed_metadata or ""
+                    wanted.committed_offset,
+                    wanted.committed_leader_epoch,
+                    wanted.committed_metadata or "",
+                    request.retention_time_ms,
                 )
     answers = refused | (_commit(broker, exchange, request, commits) if commits else {})
     return OffsetCommitResponse(

@@ -556,6 +556,24 @@ class TestExpiration:
         broker.pass_time(MINUTE_MS)
         assert listed(broker) == {}
 
+    def test_with_a_retention_that_the_client_asks_for(self) -> None:
+        broker = started(TWO_MINUTES)
+        for number, retention_ms in ((0, 60_000), (1, 240_000)):
+            partition = OffsetCommitRequestPartition(partition_index=number, committed_offset=1)
+            request = OffsetCommitRequest(
+                group_id="g",
+                retention_time_ms=retention_ms,
+                topics=(OffsetCommitRequestTopic(name="t", partitions=(partition,)),),
+            )
+            assert broker.call(request, version=2).topics[0].partitions[0].error_code == ErrorCode.NONE
+        broker.pass_time(MINUTE_MS + 1000)
+        assert committed(broker) == {("t", 1): 1}
+        broker.restart()
+        broker.pass_time(2 * MINUTE_MS)
+        assert committed(broker) == {("t", 1): 1}
+        broker.pass_time(MINUTE_MS + 1000)
+        assert committed(broker) == {}
+
     def test_of_a_topic_without_subscription(self) -> None:
         broker = started(TWO_MINUTES)
         broker.create_topic("unread")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from raylog.core.ids import TopicPartition
 from raylog.groupcoord.classic.group import ClassicGroup, GroupState
-from raylog.groupcoord.expiration import expired
+from raylog.groupcoord.expiration import expired, expired_of_managed_group
 from raylog.groupcoord.records import OffsetCommitted
 
 RETENTION_MS = 1000
@@ -35,6 +37,18 @@ def test_offsets_expire_after_the_retention_time(
 ) -> None:
     assert expired(kind, COMMITTED, retention_ms=RETENTION_MS, now_ms=first_ms - 1) == []
     assert expired(kind, COMMITTED, retention_ms=RETENTION_MS, now_ms=first_ms) == gone
+
+
+@pytest.mark.parametrize("kind", [None, group(GroupState.EMPTY)])
+def test_an_offset_may_have_a_retention_of_its_own(kind: ClassicGroup | None) -> None:
+    own = {READ: replace(COMMITTED[READ], expire_timestamp_ms=700), UNREAD: COMMITTED[UNREAD]}
+    assert expired(kind, own, retention_ms=RETENTION_MS, now_ms=699) == []
+    assert expired(kind, own, retention_ms=RETENTION_MS, now_ms=700) == [READ]
+    later = {READ: replace(COMMITTED[READ], expire_timestamp_ms=90_000)}
+    assert expired(kind, later, retention_ms=RETENTION_MS, now_ms=89_999) == []
+    unread = {UNREAD: replace(COMMITTED[UNREAD], expire_timestamp_ms=700)}
+    assert expired_of_managed_group(["read"], unread, retention_ms=RETENTION_MS, now_ms=700) == [UNREAD]
+    assert expired_of_managed_group(["unread"], unread, retention_ms=RETENTION_MS, now_ms=1 << 50) == []
 
 
 def unknown_subscriptions() -> ClassicGroup:

@@ -81,10 +81,18 @@ def test_the_bytes_are_kafkas() -> None:
     assert records.encode(OffsetDeleted("g", "topic", 2)) == (key, None)
 
 
-def test_older_values_of_kafka_are_read() -> None:
+def test_a_commit_may_have_a_retention_of_its_own() -> None:
+    machine = GroupOffsets()
+    for retention_ms, expire_timestamp_ms in ((-1, -1), (0, 99), (1000, 1099), ((1 << 63) - 1, (1 << 63) - 1)):
+        [record] = machine.commit("g", {TP: Commit(5, 1, "m", retention_ms)}, metadata_bytes_max=9, now_ms=99).records
+        assert record.expire_timestamp_ms == expire_timestamp_ms
+
+
+def test_values_with_an_expiry_are_as_in_kafka() -> None:
     key, _ = records.encode(OffsetDeleted("g", "t", 0))
     version_1 = struct.pack(">hqh1sqq", 1, 7, 1, b"m", 100, 200)
-    assert records.decode(key, version_1) == OffsetCommitted("g", "t", 0, 7, -1, "m", 100)
+    assert records.decode(key, version_1) == OffsetCommitted("g", "t", 0, 7, -1, "m", 100, 200)
+    assert records.encode(OffsetCommitted("g", "t", 0, 7, -1, "m", 100, 200)) == (key, version_1), "as Kafka writes it"
 
 
 def test_other_record_types_are_skipped_and_invalid_ones_refused() -> None:
