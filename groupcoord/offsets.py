@@ -135,6 +135,10 @@ class GroupOffsets:
                 if not offsets:
                     self._committed.pop(group, None)
 
+    def topics(self) -> Iterable[str]:
+        """The topics in which a group has an offset, committed or pending."""
+        return self._in_topic.keys()
+
     def groups(self) -> set[str]:
         """The groups that have committed offsets, or pending ones."""
         return self._committed.keys() | self._pending_in.keys()

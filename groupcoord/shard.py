@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from raylog.config.consumer_groups import ConsumerGroupSettings
@@ -117,7 +118,10 @@ class GroupShard:
         self.commit_point = self._log.commit_point
 
     def loaded(self, now: Now) -> None:
-        """The log is replayed: start the sessions."""
+        """The log is replayed: start the sessions, and delete the offsets of topics that were deleted meanwhile."""
+        with suppress(KafkaError):  # they have no effect unless a topic of the same name is created
+            for topic in sorted(self._topics.deleted(self.offsets.topics())):
+                self.forget(self.offsets.topic_deleted(topic).records, now)
         self.classic.loaded(now)
         self.consumer.loaded(now)
         self.share.loaded(now)

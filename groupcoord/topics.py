@@ -30,6 +30,9 @@ class Topics(Protocol):
     def names(self) -> Iterable[str]:
         """All topics."""
 
+    def deleted(self, names: Iterable[str]) -> set[str]:
+        """Those of the names that belong to deleted topics only."""
+
 
 class ImageTopics:
     """The topics of a metadata image."""
@@ -47,6 +50,11 @@ class ImageTopics:
 
     def names(self) -> Iterable[str]:
         return self._image().topics.keys()
+
+    def deleted(self, names: Iterable[str]) -> set[str]:
+        image = self._image()
+        missing = {name for name in names if name not in image.topics}
+        return missing.intersection(image.deleted_topics.values()) if missing else missing
 
 
 def metadata_hash(topics: Topics, names: Iterable[str]) -> int:

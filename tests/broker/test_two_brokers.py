@@ -268,6 +268,19 @@ class TestCoordinators:
             keeper.start()
             assert committed(keeper, group) == (ErrorCode.NONE, -1)
 
+    @pytest.mark.parametrize("clean", [True, False])
+    def test_a_coordinator_that_was_absent_deletes_the_offsets_when_it_returns(
+        self, cluster: DirectCluster, clean: bool
+    ) -> None:
+        first, second = cluster.brokers
+        group = group_on(second)
+        commit(second, group, 9)
+        second.stop(clean=clean)
+        first.call(delete("t"))
+        second.start()
+        cluster.create_topic("t", partitions=2, on=[0, 1])
+        assert committed(second, group) == (ErrorCode.NONE, -1)
+
 
 class TestDirectories:
     def holds(self, member: DirectMember, topic: str) -> bool:

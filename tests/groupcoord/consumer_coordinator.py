@@ -40,6 +40,9 @@ class FakeTopics:
     def names(self) -> Iterable[str]:
         return self.shapes
 
+    def deleted(self, names: Iterable[str]) -> set[str]:
+        return set()
+
     def partitions(self, *names: str) -> Partitions:
         """All partitions of these topics that exist."""
         shapes = [self.shapes[name] for name in names if name in self.shapes]

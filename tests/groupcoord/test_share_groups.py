@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -58,6 +58,9 @@ class Coordinator:
 
     def names(self) -> Sequence[str]:
         return list(self.shapes)
+
+    def deleted(self, names: Iterable[str]) -> set[str]:
+        return set()
 
     def append(self, decided: Sequence[Any], now: Now) -> None:
         for record in decided:
