@@ -28,10 +28,8 @@ from raylog.logstore.stored_batches import sound_batches
 from raylog.logstore.transaction_index import TRANSACTION_INDEX_SUFFIX, TransactionIndex, transaction_agrees
 from raylog.protocol.records.batch import (
     BATCH_LENGTH_MIN,
-    HEADER_SIZE,
     LOG_OVERHEAD,
     BatchHeader,
-    parse_header,
     verify_crc,
 )
 from raylog.protocol.records.markers import EndTransactionMarker, read_marker
@@ -223,9 +221,10 @@ class Segment:
         return (self._indexes or self._load_indexes()).is_full(segment_index_bytes)
 
     def first_timestamp(self) -> int:
-        """Timestamp of the first batch, which determines the segment's age; -1 if there is none."""
+        """Timestamp of the first batch, which determines the segment's age; -1 if there is none, or it is damaged."""
         if self._first_timestamp is None and self.size_bytes:
-            self._first_timestamp = parse_header(self._disk.pread(self._file(), HEADER_SIZE, 0)).max_timestamp
+            first = next(self.scan(), None)
+            self._first_timestamp = NO_TIMESTAMP_MS if first is None else first[1].max_timestamp
         return NO_TIMESTAMP_MS if self._first_timestamp is None else self._first_timestamp
 
     def largest_timestamp(self, *, certain: bool = False) -> int:

@@ -18,6 +18,7 @@ from raylog.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from raylog.protocol.records.batch import MAGIC_AT
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.reader import Record, read_batches, whole_batches
 from tests.support.direct_broker import DirectBroker
@@ -137,6 +138,21 @@ def test_a_partition_that_cannot_be_cleaned_is_reported_and_disturbs_no_other(
     assert [record.message for record in caplog.records].count("log cannot be cleaned") == 1
     assert len(records_in(broker, "u")) < 30
     assert put(broker, b"k", b"v").error_code == ErrorCode.NONE
+
+
+def test_a_damaged_header_of_a_first_batch_stops_neither_the_broker_nor_other_cleanings(broker: DirectBroker) -> None:
+    """The age of a segment is read from that header."""
+    broker.create_topic("u", cleanup_policy="compact")
+    fill(broker, 60)
+    fill(broker, 60, topic="u")
+    broker.restart(clean=True)  # the timestamp is not in memory
+    log = broker.broker.table.online[TP].log
+    handle = broker.disk.open(f"{log.path}/00000000000000000000.log")
+    broker.disk.pwrite(handle, b"X", MAGIC_AT)
+    broker.disk.close(handle)
+    clean(broker)
+    assert "magic 88 is unknown" in broker.broker.log_cleaner.uncleanable()[TP]
+    assert len(records_in(broker, "u")) < 30
 
 
 def test_a_cleaning_that_fails_for_lack_of_space_or_of_its_process_is_tried_again(
