@@ -149,7 +149,8 @@ class LogDirs:
 
         On disk the directory of the current log is renamed first, to the name of a deleted one with the id of the
         future log: a start that finds both finishes the exchange. Readers of the old files finish on them. If anything
-        fails, everything is as before, and KafkaError is raised."""
+        fails, everything is as before, and KafkaError is raised; a directory in which that cannot be undone is taken
+        offline."""
         tp, target = future.topic_partition, future.target
         source = self.holder(tp)
         assert source is not None
@@ -165,19 +166,19 @@ class LogDirs:
         if target.may_name_deleted(tp):
             target.write_checkpoints()
         retired = f"{source.path}/{retired_name(tp, future.identity)}"
-        renamed: list[tuple[str, str]] = []
+        renamed: list[tuple[str, str, LogDir]] = []
         log: Log | None = None
         try:
             if self._disk.exists(f"{target.path}/{tp}"):
                 raise _refusal(f"{target.path}/{tp} exists already")
             target.announce(tp, current)
-            for before, after, directory in (
-                (f"{source.path}/{tp}", retired, source.path),
-                (future.path, f"{target.path}/{tp}", target.path),
+            for before, after, log_dir in (
+                (f"{source.path}/{tp}", retired, source),
+                (future.path, f"{target.path}/{tp}", target),
             ):
                 self._disk.rename(before, after)
-                renamed.append((before, after))
-                self._disk.fsync_dir(directory)
+                renamed.append((before, after, log_dir))
+                self._disk.fsync_dir(log_dir.path)
             log = Log.open(
                 self._disk,
                 f"{target.path}/{tp}",
@@ -196,8 +197,8 @@ class LogDirs:
         except (OSError, KafkaError) as error:
             if log is not None:
                 log.abandon()
-            for before, after in reversed(renamed):
-                self._disk.rename(after, before)
+            for before, after, log_dir in reversed(renamed):
+                self._undo_rename(before, after, log_dir)
             raise _refusal(f"{tp} cannot be moved to {target.path}: {error}") from error
         log.topic_id, log.generation = current.topic_id, current.generation + 1
         target.logs[tp] = log
@@ -205,6 +206,15 @@ class LogDirs:
             target.high_watermarks[tp] = source.high_watermarks[tp]
         source.give_up(tp, future.identity, due_ms=now_ms + current.settings.file_delete_delay_ms)
         return log
+
+    def _undo_rename(self, before: str, after: str, log_dir: LogDir) -> None:
+        """Durably: a log under the name of a deleted one would be deleted by the next start, with all that it got
+        since."""
+        try:
+            self._disk.rename(after, before)
+            self._disk.fsync_dir(log_dir.path)
+        except OSError as error:
+            log_dir.take_offline(f"{after} cannot be renamed back to {before}: {error}")
 
     def close(self, *, broker_epoch: int) -> None:
         """Shut all down cleanly. The first error is raised after all are closed."""

@@ -319,6 +319,38 @@ def test_an_exchange_that_fails_is_undone(
     assert numbers(member) == list(range(31))
 
 
+def test_a_target_that_fails_during_the_exchange_fails_alone(
+    cluster: DirectCluster, stopped: list[Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the new name of the copy can be made durable, nor the old one be restored."""
+    member = cluster.brokers[0]
+    source, target = holder(member), elsewhere(member)
+    move(member, target)
+    rename, fsync_dir = member.disk.rename, member.disk.fsync_dir
+    failed: list[str] = []
+
+    def failing_rename(before: str, after: str) -> None:
+        if failed and before.startswith(target):
+            raise OSError(errno.EROFS, "for the test")
+        rename(before, after)
+
+    def failing_sync(path: str) -> None:
+        if failed or (path == target and member.disk.exists(f"{target}/t-0")):
+            failed.append(path)
+        if failed and path == target:
+            raise OSError(errno.EIO, "for the test")
+        fsync_dir(path)
+
+    monkeypatch.setattr(member.disk, "rename", failing_rename)
+    monkeypatch.setattr(member.disk, "fsync_dir", failing_sync)
+    stopped.clear()
+    cluster.pass_time(2000)
+    assert source in failed  # where the old name is durable again
+    assert [each.path for each in member.broker.table.log_dirs.dirs if each.offline_reason] == [target]
+    produce(member, 30)
+    assert numbers(member) == list(range(31))
+
+
 def test_a_truncated_follower_begins_its_move_again(cluster: DirectCluster, stopped: list[Log]) -> None:
     member = cluster.brokers[1]
     target = elsewhere(member)
