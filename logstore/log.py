@@ -18,7 +18,7 @@ The order of writes, on which recovery after a crash relies:
 Each method can raise KafkaError(KAFKA_STORAGE_ERROR) if the disk fails. If the disk was full, or the process had too
 many files open, the call can be repeated. Any other error (an I/O error, a read-only file system, a failed fsync of
 data) takes the log offline (`offline_reason`) until it is reopened and recovered, since the content of the disk is not
-known. So does a truncation while too many files are open.
+known. So does a truncation while too many files are open, or where a batch is damaged.
 """
 
 from __future__ import annotations
@@ -535,7 +535,9 @@ class Log:
             if offset < self._segments[0].base_offset:
                 self._start_anew_at(offset)
             else:
-                self._segments.drop_from(self._segments.number_of(offset - 1) + 1)
+                last = self._segments.number_of(offset - 1)
+                self._segments[last].position_of(offset)  # a damaged segment raises before any is removed
+                self._segments.drop_from(last + 1)
                 active = self._segments.active
                 unseen = not self._publication.reaches(offset)
                 active.truncate_to(offset, in_place=unseen, index_interval=self.settings.index_interval_bytes)
@@ -547,7 +549,7 @@ class Log:
             self.leader_epochs.truncate_from_end(self.log_end_offset)
             self._durability.write_leader_epochs_or_later()
             self._producers.reload(self.log_end_offset)
-        except OSError as error:
+        except (OSError, KafkaError) as error:
             raise self._failed(error, "truncate") from error
 
     def truncate_fully_and_start_at(self, offset: Offset) -> None:
@@ -798,12 +800,12 @@ class Log:
         """For an operation that can be repeated."""
         return self._storage_error(error, doing) if is_transient(error) else self._failed(error, doing)
 
-    def _failed(self, error: OSError, doing: str) -> KafkaError:
+    def _failed(self, error: OSError | KafkaError, doing: str) -> KafkaError:
         self.take_offline(f"{doing} failed: {error}")
         return self._storage_error(error, doing)
 
-    def _storage_error(self, error: OSError, doing: str) -> KafkaError:
-        if error.errno in SPACE_IS_SHORT and not self._is_full:
+    def _storage_error(self, error: OSError | KafkaError, doing: str) -> KafkaError:
+        if isinstance(error, OSError) and error.errno in SPACE_IS_SHORT and not self._is_full:
             self._is_full = True
             where = {"topic_partition": str(self.topic_partition), "path": self.path, "reason": str(error)}
             events.warning("disk full, writes refused", extra=where)

@@ -11,7 +11,7 @@ from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import LeaderEpoch, Offset, TopicPartition
 from raylog.logstore.log import Log
 from raylog.logstore.settings import LogSettings, MessageTimestampType
-from raylog.protocol.records.batch import LOG_APPEND_TIME_BIT, parse_header, verify_crc, write_crc
+from raylog.protocol.records.batch import LOG_APPEND_TIME_BIT, MAGIC_AT, parse_header, verify_crc, write_crc
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.compression import Codec
 from tests.logstore.batches import (
@@ -355,6 +355,27 @@ def test_truncation_removes_whole_batches_with_their_epochs_and_producers() -> N
     assert append(log, batch(b"z")).first_offset == 100
     log.truncate_to(Offset(50))
     assert (log.log_start_offset, log.log_end_offset) == (50, 50)
+
+
+def test_a_truncation_that_meets_a_damaged_batch_removes_nothing_and_takes_the_log_offline() -> None:
+    """Otherwise the log would go on at its old end, behind a gap."""
+    disk = new_disk()
+    settings = LogSettings(segment_bytes=400)
+    log = open_log(disk, settings)
+    for number in range(12):
+        append(log, batch(b"%d" % number + b"x" * 20))
+    log.close()
+    path = f"{PATH}/{0:020d}.log"
+    damaged = bytearray(disk.read_file(path))
+    damaged[parse_header(damaged).size_bytes + MAGIC_AT] ^= 0x40  # the second batch
+    disk.overwrite(path, bytes(damaged))
+    log = open_log(disk, settings, clean=True)
+    files = disk.listdir(PATH)
+    with pytest.raises(KafkaError) as caught:
+        log.truncate_to(Offset(2))
+    assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert log.offline_reason is not None
+    assert disk.listdir(PATH) == files
 
 
 def test_a_follower_stores_the_leaders_bytes() -> None:
