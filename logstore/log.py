@@ -304,7 +304,8 @@ class Log:
 
         Offsets may have gaps (compaction on the leader) but must increase. An empty log also takes a batch that
         contains its next offset: DeleteRecords moves the leader's log start offset into a batch. The log start offset
-        stays. Raises CORRUPT_MESSAGE, or OFFSET_OUT_OF_RANGE if a batch begins below the log end offset.
+        stays. Raises CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE if a batch begins below the log end offset, or INVALID_RECORD
+        if one ends so far above it that no segment can have both.
         """
         self._check_online()
         start = self.log_start_offset
@@ -362,6 +363,8 @@ class Log:
             raise self._transient_error(error, "read") from error
         if due:
             self.roll(now_ms)
+            # Once more: after a gap left by compaction it may be too far from the new segment's first offset too.
+            self._roll_if_needed(record_bytes, last_offset, largest_timestamp, now_ms)
 
     def _write(self, record_set: memoryview | bytes, placed: list[tuple[int, int, int]], now_ms: int) -> None:
         active = self._segments.active

@@ -11,7 +11,14 @@ from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import LeaderEpoch, Offset, TopicPartition
 from raylog.logstore.log import Log
 from raylog.logstore.settings import LogSettings, MessageTimestampType
-from raylog.protocol.records.batch import LOG_APPEND_TIME_BIT, MAGIC_AT, parse_header, verify_crc, write_crc
+from raylog.protocol.records.batch import (
+    LOG_APPEND_TIME_BIT,
+    MAGIC_AT,
+    parse_header,
+    patch_offset_and_epoch,
+    verify_crc,
+    write_crc,
+)
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.compression import Codec
 from tests.logstore.batches import (
@@ -391,6 +398,21 @@ def test_a_follower_stores_the_leaders_bytes() -> None:
     with pytest.raises(KafkaError) as caught:
         follower.append_as_follower(piece.records, now_ms=NOW)
     assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+@pytest.mark.parametrize("base_offset", [(1 << 31) + 1, 1 << 32])
+def test_a_follower_stores_no_batch_that_recovery_would_drop_as_too_far(base_offset: int) -> None:
+    """A segment has relative offsets of 31 bits; a log imported from Kafka may have larger gaps."""
+    log = open_log(new_disk())
+    log.append_as_follower(bytes(batch(b"x")), now_ms=NOW)
+    far = batch(b"y")
+    patch_offset_and_epoch(far, 0, parse_header(far), base_offset, EPOCH)
+    with pytest.raises(KafkaError) as caught:
+        log.append_as_follower(bytes(far), now_ms=NOW)
+    assert caught.value.code == ErrorCode.INVALID_RECORD
+    assert contents(log) == [(0, b"x")]
+    append(log, batch(b"z"))
+    assert contents(log) == [(0, b"x"), (1, b"z")]
 
 
 def test_an_empty_follower_takes_the_batch_that_contains_the_leaders_log_start_offset() -> None:
