@@ -350,17 +350,32 @@ class Segment:
         return None
 
     def largest_timestamp_between(self, start: int, upto: int) -> int:
-        """The largest timestamp of the records from `start` on in batches that end below `upto`; -1 if none."""
+        """The largest timestamp of the records from `start` on in batches that end below `upto`; -1 if none.
+
+        Batches are read from the last index entry below `upto` on; all of them only if one before `start` is newer.
+        """
         largest = NO_TIMESTAMP_MS
-        for position, header in self.scan(self.position_of(start)):
+        first = self.position_of(start)
+        indexes = self._indexes or self._load_indexes()
+        indexed, position = indexes.offsets.entry_before(upto - 1 - self.base_offset)
+        if position > first:
+            largest, newest = indexes.times.largest_upto(indexed)
+            if largest >= 0 and self.base_offset + newest < self._first_whole_batch(first, start):
+                largest, position = NO_TIMESTAMP_MS, first
+        for at, header in self.scan(max(first, position)):
             if header.next_offset > upto:
                 break
             if header.base_offset < start:
-                timestamps = [r.timestamp_ms for r in self._records(position, header) or () if r.offset >= start]
+                timestamps = [r.timestamp_ms for r in self._records(at, header) or () if r.offset >= start]
                 largest = max(timestamps, default=largest)
             else:
                 largest = max(largest, header.max_timestamp)
         return largest
+
+    def _first_whole_batch(self, position: int, start: int) -> int:
+        """The first offset from `start` on at which a batch may begin; `position` is that of `start`."""
+        header = next((header for _, header in self.scan(position)), None)
+        return start if header is None or header.base_offset >= start else header.next_offset
 
     def scan(self, position: int = 0, *, whole: bool = False) -> Iterator[tuple[int, BatchHeader]]:
         """`scan_file` of this segment, from a batch boundary to the end."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import struct
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from itertools import islice
 from operator import le, lt
 
+from raylog.core.ids import NO_TIMESTAMP_MS
 from raylog.logstore.offset_index import LITTLE_ENDIAN, split_words
 
 ENTRY_SIZE = 12
@@ -61,6 +62,11 @@ class TimeIndex:
         """Relative offset up to which all records are older than `timestamp_ms`; 0 if unknown."""
         found = bisect_left(self._timestamps, timestamp_ms) - 1
         return self._offsets[found] if found >= 0 else 0
+
+    def largest_upto(self, relative_offset: int) -> tuple[int, int]:
+        """(largest timestamp, relative offset) of the batches up to an indexed one; (-1, 0) if they have none."""
+        found = bisect_right(self._offsets, relative_offset) - 1
+        return (self._timestamps[found], self._offsets[found]) if found >= 0 else (NO_TIMESTAMP_MS, 0)
 
     @property
     def last(self) -> tuple[int, int] | None:

@@ -44,6 +44,8 @@ def test_time_index(pairs: list[tuple[int, int]], target: int) -> None:
         assert one.last == (kept[-1] if kept else None)
         below = [offset for timestamp, offset in kept if timestamp < target]
         assert one.offset_before(target) == (below[-1] if below else 0)
+        upto = [pair for pair in kept if pair[1] <= target]
+        assert one.largest_upto(target) == (upto[-1] if upto else (-1, 0))
     if kept:
         assert decode_entry(data[-12:]) == kept[-1]
 

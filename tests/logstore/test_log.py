@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import random
 from contextlib import suppress
 
 import pytest
 
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import LeaderEpoch, Offset, TopicPartition
+from raylog.logstore.disk import FileHandle
 from raylog.logstore.log import Log
 from raylog.logstore.settings import LogSettings, MessageTimestampType
 from raylog.protocol.records.batch import (
@@ -33,6 +35,8 @@ from tests.logstore.batches import (
     numbered,
     open_log,
 )
+from tests.support.forms import by_form
+from tests.support.sim_disk import SimDisk
 
 
 def refusal(log: Log, record_set: bytes | bytearray, *, now_ms: int = NOW) -> ErrorCode:
@@ -280,6 +284,49 @@ def test_the_largest_timestamp_is_not_that_of_deleted_records() -> None:
     assert log.offset_of_max_timestamp(upto=Offset(4)) == (2, 50, EPOCH)
     log.delete_records_before(Offset(4))
     assert log.offset_of_max_timestamp(upto=Offset(4)) is None
+
+
+@pytest.mark.parametrize("seed", range(by_form(6, quick=3, long=100)))
+def test_the_largest_timestamp_is_that_of_the_readable_records(seed: int) -> None:
+    rng = random.Random(seed)
+    disk = new_disk()
+    log = open_log(disk, LogSettings(segment_bytes=1500, index_interval_bytes=150))
+    stored: list[tuple[int, list[int]]] = []
+    for _ in range(30):
+        times = [rng.choice([-1, rng.randrange(60), 3 * len(stored)]) for _ in range(rng.randrange(1, 5))]
+        first = append(log, build_batch([NewRecord(None, b"x" * 20, time) for time in times])).first_offset
+        stored.append((first, times))
+    if seed % 2:
+        log.close()
+        log = open_log(disk, log.settings, clean=True)
+    for start in sorted(rng.sample(range(log.log_end_offset), 20)):
+        log.delete_records_before(Offset(start))
+        for upto in [first for first, _ in stored if first > start] + [log.log_end_offset]:
+            records = [(first + n, time) for first, times in stored for n, time in enumerate(times)]
+            readable = [(time, -offset) for offset, time in records if start <= offset < upto]
+            largest, found = max(readable)
+            wanted = None if largest < 0 else (-found, largest, EPOCH)
+            assert log.offset_of_max_timestamp(upto=Offset(upto)) == wanted
+
+
+def test_the_largest_committed_timestamp_is_found_without_reading_the_whole_segment() -> None:
+    """The broker answers nothing else meanwhile."""
+
+    class CountingDisk(SimDisk):
+        reads = 0
+
+        def pread(self, handle: FileHandle, size: int, position: int) -> bytes:
+            self.reads += 1
+            return super().pread(handle, size, position)
+
+    disk = CountingDisk(random.Random(0))
+    disk.mkdir("/data")
+    log = open_log(disk)
+    for number in range(1000):
+        append(log, batch(b"x" * 1000, timestamp_ms=number))
+    disk.reads = 0
+    assert log.offset_of_max_timestamp(upto=Offset(999)) == (998, 998, EPOCH)
+    assert disk.reads < 20
 
 
 def test_producer_state_is_removed_with_its_records() -> None:
