@@ -158,6 +158,8 @@ class LogCleaner:
 
     def _begin_next(self, now: Now) -> None:
         settings = self._settings()
+        if not settings.threads:
+            self._dirty.clear()  # what is still dirty when there are threads again is found by a later round
         while self._dirty and len(self._running) < settings.threads:
             tp = max(self._dirty, key=lambda each: self._dirty[each])
             del self._dirty[tp]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -237,6 +238,31 @@ def test_a_topic_that_is_deleted_during_its_cleaning_leaves_nothing(broker: Dire
     broker.pass_time(120_000)
     broker.settle()
     assert not [name for name in broker.disk.listdir(broker.log_path) if name.startswith("t-")]
+
+
+def test_cleaning_goes_on_when_its_threads_return(broker: DirectBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """log.cleaner.threads becomes 0 during a cleaning, while another log waits for its own."""
+    cleaner = broker.broker.log_cleaner
+    settings, run = cleaner._settings, cleaner._runner.run
+    threads = 1
+
+    def run_as_the_last(plan: CleaningPlan, buffers: CleanerBuffers) -> CleanedLog:
+        nonlocal threads
+        threads = 0
+        return run(plan, buffers)
+
+    broker.create_topic("u", cleanup_policy="compact")
+    fill(broker, 60)
+    fill(broker, 60, topic="u")
+    monkeypatch.setattr(cleaner, "_settings", lambda: replace(settings(), threads=threads))
+    monkeypatch.setattr(cleaner._runner, "run", run_as_the_last)
+    clean(broker)
+    assert sorted(len(records_in(broker, topic)) < 30 for topic in ("t", "u")) == [False, True]
+    monkeypatch.setattr(cleaner._runner, "run", run)
+    threads = 1
+    clean(broker)
+    assert len(records_in(broker)) < 30
+    assert len(records_in(broker, "u")) < 30
 
 
 def test_the_backoff_can_be_changed_while_the_broker_runs(broker: DirectBroker) -> None:
