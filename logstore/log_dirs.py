@@ -147,7 +147,8 @@ class LogDirs:
         """Let the future log, which is closed, take the place of the current one, and return it. None if too much is
         left to copy.
 
-        On disk the directory of the current log is renamed first, to the name of a deleted one with the id of the
+        The future log first gets the rest, so that it has all records before its name or that of the current one
+        changes. Then the directory of the current log is renamed, to the name of a deleted one with the id of the
         future log: a start that finds both finishes the exchange. Readers of the old files finish on them. If anything
         fails, everything is as before, and KafkaError is raised; a directory in which that cannot be undone is taken
         offline."""
@@ -167,10 +168,11 @@ class LogDirs:
             target.write_checkpoints()
         retired = f"{source.path}/{retired_name(tp, future.identity)}"
         renamed: list[tuple[str, str, LogDir]] = []
-        log: Log | None = None
         try:
             if self._disk.exists(f"{target.path}/{tp}"):
                 raise _refusal(f"{target.path}/{tp} exists already")
+            if tail:
+                self._append(future, current, tail, now_ms=now_ms)
             target.announce(tp, current)
             for before, after, log_dir in (
                 (f"{source.path}/{tp}", retired, source),
@@ -185,18 +187,15 @@ class LogDirs:
                 tp,
                 current.settings,
                 now_ms=now_ms,
-                recovery_point=future.end_offset,
+                recovery_point=current.log_end_offset,
                 clean=True,
                 log_start_offset=current.log_start_offset,
                 cleaned_upto=current.cleaned_upto,
             )
-            for records in tail:
-                log.append_as_follower(records, now_ms=now_ms)
-            if log.recovery_point < current.recovery_point:
-                log.flush()
-        except (OSError, KafkaError) as error:
-            if log is not None:
+            if log.log_end_offset != current.log_end_offset:
                 log.abandon()
+                raise _refusal(f"the copy ends at {log.log_end_offset} instead of {current.log_end_offset}")
+        except (OSError, KafkaError) as error:
             for before, after, log_dir in reversed(renamed):
                 self._undo_rename(before, after, log_dir)
             raise _refusal(f"{tp} cannot be moved to {target.path}: {error}") from error
@@ -206,6 +205,24 @@ class LogDirs:
             target.high_watermarks[tp] = source.high_watermarks[tp]
         source.give_up(tp, future.identity, due_ms=now_ms + current.settings.file_delete_delay_ms)
         return log
+
+    def _append(self, future: FutureLog, current: Log, tail: list[bytes | memoryview], *, now_ms: int) -> None:
+        log = Log.open(
+            self._disk,
+            future.path,
+            future.topic_partition,
+            current.settings,
+            now_ms=now_ms,
+            recovery_point=future.end_offset,
+            clean=True,
+            cleaned_upto=current.cleaned_upto,
+        )
+        try:
+            for records in tail:
+                log.append_as_follower(records, now_ms=now_ms)
+            log.close()
+        finally:
+            log.abandon()
 
     def _undo_rename(self, before: str, after: str, log_dir: LogDir) -> None:
         """Durably: a log under the name of a deleted one would be deleted by the next start, with all that it got
