@@ -250,6 +250,7 @@ class Broker(Node):
             DirectRunner(disk) if cleaning is None else cleaning,
             settings=lambda: self.settings.cleaner,
             new_secret=new_nonce,
+            is_moving=self.table.moves.is_moving,
             on_cleaned=self.table.write_cleaned,
             now=now,
         )

@@ -2,7 +2,8 @@
 
 Every log.cleaner.backoff.ms the broker looks at its compacted logs, and cleans one after another until none is left
 that is dirty enough. At most log.cleaner.threads cleanings run at a time, as jobs. A partition that cannot be cleaned,
-because one of its batches is damaged, is reported once and left alone until it is opened again.
+because one of its batches is damaged, is reported once and left alone until it is opened again. One that is being moved
+to another log directory is cleaned when it is there, as in Kafka.
 Source: Kafka documentation, "Log Compaction".
 """
 
@@ -74,16 +75,19 @@ class LogCleaner:
         *,
         settings: Callable[[], CleanerSettings],
         new_secret: Callable[[int], bytes],
+        is_moving: Callable[[TopicPartition], bool],
         on_cleaned: Callable[[Now], None],
         now: Now,
     ) -> None:
-        """`on_cleaned` is called when a log has been cleaned, to save up to where."""
+        """`is_moving` says whether a log is being copied to another directory, `on_cleaned` is called when a log has
+        been cleaned, to save up to where."""
         self._partitions = partitions
         self._background = background
         self._disk = disk
         self._runner = runner
         self._settings = settings
         self._new_secret = new_secret
+        self._is_moving = is_moving
         self._on_cleaned = on_cleaned
         self._looked_ms = now.monotonic_ms
         """When the last round began."""
@@ -145,7 +149,7 @@ class LogCleaner:
     def _cleanable(self, tp: TopicPartition, now: Now) -> Cleanable | None:
         """What may be cleaned of the log, if it is dirty enough."""
         partition = self._partitions.get(tp)
-        if partition is None or tp in self._running or tp in self._uncleanable:
+        if partition is None or tp in self._running or tp in self._uncleanable or self._is_moving(tp):
             return None
         settings = partition.log.settings
         found = None

@@ -109,6 +109,10 @@ class ReplicaMoves:
         if move.state is not MoveState.COPYING and source is not None:
             self._report(tp, source.directory_id)
 
+    def is_moving(self, tp: TopicPartition) -> bool:
+        """Whether the replica is being moved. It must not be compacted then, since the copy would begin again."""
+        return tp in self._moves
+
     def futures(self, log_dir: LogDir) -> Iterator[tuple[TopicPartition, FutureLog]]:
         """The future logs in the directory, in order."""
         for tp, move in sorted(self._moves.items()):

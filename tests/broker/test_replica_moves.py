@@ -471,3 +471,23 @@ def test_a_compacted_replica_survives_a_crash_after_its_move() -> None:
     member.start()
     assert log_of(member).cleaned_upto == cleaned_upto
     assert numbers(member) == kept
+
+
+def test_a_log_is_compacted_after_its_move_and_not_during_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy begins again when its log was compacted: that of a large log would never end."""
+    monkeypatch.setattr(future_log, "COPY_BYTES", 1000)
+    cluster = DirectCluster(1, CONFIG)
+    cluster.create_topic("t", on=[0], configs={"cleanup.policy": "compact"})
+    member = cluster.brokers[0]
+    set_rate(cluster, 1000)
+    for number in range(120):
+        record = NewRecord(b"key", b"%d " % number + b"x" * 300, cluster.now().wall_ms)
+        assert member.produce_bytes(bytes(build_batch([record])), acks=-1).error_code == ErrorCode.NONE
+    target = elsewhere(member)
+    move(member, target)
+    cluster.pass_time(20_000)
+    assert holder(member) != target
+    assert log_of(member).cleaned_upto == 0
+    cluster.pass_time(60_000)
+    assert holder(member) == target
+    assert log_of(member).cleaned_upto > 0
