@@ -41,15 +41,16 @@ def must_roll(
     if settings.is_compacted:
         age_ms_max = min(age_ms_max, settings.max_compaction_lag_ms)
     if settings.segment_jitter_ms:
-        age_ms_max -= roll_jitter_ms(topic_partition, active, settings)
+        age_ms_max -= roll_jitter_ms(topic_partition, active, min(settings.segment_jitter_ms, age_ms_max))
     return age_ms > age_ms_max or active.index_is_full(settings.segment_index_bytes)
 
 
-def roll_jitter_ms(topic_partition: TopicPartition, segment: Segment, settings: LogSettings) -> int:
-    """A value in [0, segment.jitter.ms), which is not empty, and below segment.ms; constant for a segment.
+def roll_jitter_ms(topic_partition: TopicPartition, segment: Segment, limit_ms: int) -> int:
+    """A value in [0, limit_ms), which is not empty; constant for a segment.
 
-    Kafka draws a random value at each start. Here it is a hash of topic, partition and offset, which is spread as well
-    and does not change when the log is reopened.
+    The limit is segment.jitter.ms, or the largest age of a segment if that is less, whereas Kafka does not consider
+    max.compaction.lag.ms, so that every append could roll. Kafka draws a random value at each start. Here it is a hash
+    of topic, partition and offset, which is spread as well and does not change when the log is reopened.
     """
     name = f"{topic_partition}@{segment.base_offset}"
-    return crc32(name.encode()) % min(settings.segment_jitter_ms, settings.segment_ms)
+    return crc32(name.encode()) % limit_ms

@@ -199,6 +199,16 @@ def test_roll_jitter_differs_per_segment() -> None:
     assert within == [age_when_rolled(partition, 400) for partition in range(30)], "the same at every start"
 
 
+def test_the_jitter_of_a_compacted_log_is_below_the_compaction_lag() -> None:
+    settings = LogSettings(is_compacted=True, max_compaction_lag_ms=1000, segment_jitter_ms=3_600_000)
+    log = open_log(new_disk(), settings)
+    for _ in range(50):
+        append(log, build_batch([NewRecord(b"key", b"value", NOW)]))
+    assert log.segment_count == 1
+    append(log, build_batch([NewRecord(b"key", b"value", NOW + 1001)]))
+    assert log.segment_count == 2
+
+
 def test_retention_is_by_time_size_and_log_start_offset() -> None:
     size = len(batch(b"0"))
 
