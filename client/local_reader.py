@@ -116,13 +116,19 @@ class LocalPartitionReader:
         partition.
         """
         deadline = time.monotonic() + max_wait_ms / 1000
+        was_outdated = False
         while True:
+            page: PageSnapshot | None = None
             try:
                 page = self.page(deadline)
                 chunk = self._log.read(page, max_bytes=max_bytes)
             except KafkaError as error:
-                if error.code != ErrorCode.NETWORK_EXCEPTION or time.monotonic() >= deadline:
+                is_lost = error.code == ErrorCode.NETWORK_EXCEPTION and time.monotonic() < deadline
+                # A cleaning may have replaced the file that the page refers to before the broker was asked for it.
+                is_outdated = not was_outdated and page is not None and self.has_changed(page)
+                if not is_lost and not is_outdated:
                     raise
+                was_outdated = was_outdated or is_outdated
                 continue
             if chunk is not None:
                 return chunk

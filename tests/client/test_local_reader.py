@@ -151,6 +151,18 @@ class TestReading:
             assert reader.position == 3
             assert reader.read() is None
 
+    def test_a_page_that_a_cleaning_has_outdated_is_read_again(
+        self, wire: RawClient, local: LocalBroker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The position in it is one of the file before the cleaning."""
+        values = fill(wire, 1)
+        with local.open(T0, 0) as reader:
+            current = reader.page()
+            snapshots = [current._replace(readable_position=current.readable_position - 1)]
+            snapshot = reader._snapshot
+            monkeypatch.setattr(reader, "_snapshot", lambda: snapshots.pop() if snapshots else snapshot())
+            assert read_all(reader) == values
+
     def test_several_partitions_of_one_broker(self, wire: RawClient, local: LocalBroker) -> None:
         with local.open(T0, 0) as one, local.open(T1, 0) as other, local.open(T0, 0) as again:
             produce(wire, b"x")
