@@ -11,7 +11,6 @@ nodes come first.
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,6 +43,7 @@ from raylog.transport.exchange import COMMIT_MS_MAX, Exchange, Handler
 from raylog.transport.peer_link import LinkState, PeerLink
 from raylog.transport.request_times import RequestTimes
 from raylog.transport.slow_requests import SlowRequests
+from raylog.transport.throttled_connections import ThrottledConnections
 from raylog.transport.throttling import RequestQuotas
 
 SHRINK_IDLE_MS: Final = 10_000
@@ -222,9 +222,7 @@ class Node:
         self._jobs: list[Job] = []
         self._steps: deque[tuple[Callable[[Now], bool], AcceptedConnection | None]] = deque()
         """With the connection whose request is answered in steps."""
-        self._throttled: list[tuple[int, int, AcceptedConnection]] = []
-        """A heap of muted connections, by the time at which they are unmuted."""
-        self._throttle_count = 0
+        self._throttled = ThrottledConnections()
         self._event = 0
         """Counts events: a connection has one turn in each."""
         self._served: AcceptedConnection | None = None
@@ -237,6 +235,7 @@ class Node:
         self._deadlines: list[Callable[[], int | None]] = [
             self.delayed.next_deadline_ms,
             self.commits.next_deadline_ms,
+            self._throttled.next_deadline_ms,
         ]
         if limits.idle_ms >= 0:
             self.add_periodic_task(max(limits.idle_ms // 10, 1), self._close_idle, now)
@@ -324,9 +323,7 @@ class Node:
         if not listener.internal and (len(self._connections) >= limits.connections_max or from_host >= per_host_max):
             return None
         own_limit = limits.limits_of(listener.name)
-        if own_limit is not None and (
-            sum(other.listener.name == listener.name for other in self._connections) >= own_limit
-        ):
+        if own_limit is not None and self._open_on(listener) >= own_limit:
             return None
         delay = AT_ONCE
         if not listener.internal:
@@ -347,8 +344,16 @@ class Node:
         self._connections_per_host[peer_host] = from_host + 1
         if delay.wait_ms:
             connection.refused = delay.closes
-            self._throttle(connection, now.monotonic_ms + delay.wait_ms)
+            self._throttled.add(connection, now.monotonic_ms + delay.wait_ms)
         return connection
+
+    def _open_on(self, listener: Listener) -> int:
+        """How many connections one listener has, through all its doors."""
+        return sum(
+            counts.opened - counts.closed
+            for (name, _), counts in self.connection_counts.items()
+            if name == listener.name
+        )
 
     def bytes_received(self, connection: AcceptedConnection, count: int, now: Now) -> None:
         self._begin_event(now)
@@ -420,9 +425,7 @@ class Node:
         self._touched.pop(connection, None)
         connection.close("closed by the peer")
         self.unsent(connection, 0)
-        if connection.throttled:  # it may be for long
-            self._throttled = [entry for entry in self._throttled if entry[2] is not connection]
-            heapq.heapify(self._throttled)
+        self._throttled.forget(connection)  # it may be for long
         remaining = self._connections_per_host[connection.peer_host] - 1
         if remaining:
             self._connections_per_host[connection.peer_host] = remaining
@@ -503,12 +506,7 @@ class Node:
             self.slow_requests.completed(exchange, took_ns)
         exchange.connection.counts.bytes_out += exchange.output_bytes
         if exchange.throttle_ms > 0 and not exchange.cancelled:
-            self._throttle(exchange.connection, self.now_ms + exchange.throttle_ms)
-
-    def _throttle(self, connection: AcceptedConnection, until_ms: int) -> None:
-        connection.throttled = True
-        self._throttle_count += 1
-        heapq.heappush(self._throttled, (until_ms, self._throttle_count, connection))
+            self._throttled.add(exchange.connection, self.now_ms + exchange.throttle_ms)
 
     # --- effects
 
@@ -680,14 +678,10 @@ class Node:
             deadline_ms = next_deadline_ms()
             if deadline_ms is not None and deadline_ms < due_ms:
                 due_ms = deadline_ms
-        if self._throttled and self._throttled[0][0] < due_ms:
-            due_ms = self._throttled[0][0]
         return due_ms
 
     def _release_throttled(self, monotonic_ms: int) -> None:
-        while self._throttled and self._throttled[0][0] <= monotonic_ms:
-            connection = heapq.heappop(self._throttled)[2]
-            connection.throttled = any(each[2] is connection for each in self._throttled)
+        for connection in self._throttled.take_ended(monotonic_ms):
             if connection.refused:
                 connection.close("its address opens connections faster than its quota connection_creation_rate permits")
             self.touch(connection)
