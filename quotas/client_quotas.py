@@ -24,6 +24,8 @@ CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
 
 DEFAULT: Final = None
 """The name of an entity that stands for all without a quota of their own."""
+NAME_CHARACTERS_MAX: Final = 1000
+"""No entity has a longer name."""
 
 QuotaEntity = tuple[tuple[str, str | None], ...]
 """Pairs of type and name, ordered by type."""
@@ -34,8 +36,13 @@ def entity(parts: Mapping[str, str | None]) -> QuotaEntity:
     return tuple(sorted(parts.items()))
 
 
+def shortened(name: str) -> str:
+    """What quotas keep of a name that a client has given itself: longer ones are not told apart."""
+    return name if len(name) <= NAME_CHARACTERS_MAX else name[: NAME_CHARACTERS_MAX + 1]
+
+
 class Identity(NamedTuple):
-    """The clients that share a quota: all with this user and this client id; None stands for any."""
+    """The clients that share a quota: all with this user and this client id, as `shortened`; None stands for any."""
 
     user: str | None
     client_id: str | None
@@ -100,6 +107,7 @@ class ClientQuotas:
         values = self._by_key.get(key)
         if values is None:
             return None
+        user, client_id = shortened(user), shortened(client_id)
         for user_part, client_part in _precedence(user, client_id):
             rule = (*client_part, *user_part)
             value = values.get(rule)

@@ -11,6 +11,7 @@ from raylog.quotas.client_quotas import (
     REQUEST_PERCENTAGE,
     ClientQuotas,
     Limit,
+    shortened,
 )
 from raylog.quotas.rate import SampledRate, Sampling
 from raylog.quotas.usage import Meters, ThrottledTime
@@ -55,7 +56,7 @@ class ClientUsage:
         """The quotas of a client; None if it has none."""
         found = self._known.get((user, client_id), _UNKNOWN)
         if found is _UNKNOWN:
-            return self._look_up(user, client_id)
+            return self._look_up(shortened(user), shortened(client_id))
         return found  # type: ignore[return-value]  # not the mark
 
     def _look_up(self, user: str, client_id: str) -> ClientLimits | None:

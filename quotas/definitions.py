@@ -15,6 +15,7 @@ from raylog.quotas.client_quotas import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
     IP,
+    NAME_CHARACTERS_MAX,
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
     USER,
@@ -24,7 +25,6 @@ from raylog.quotas.client_quotas import (
 
 INT_MAX: Final = (1 << 31) - 1
 LONG_MAX: Final = (1 << 63) - 1
-NAME_CHARACTERS_MAX: Final = 1000
 WHOLE_NUMBER_TOLERANCE: Final = 1e-6
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from raylog.quotas.client_quotas import (
     CONSUMER_BYTE_RATE,
+    NAME_CHARACTERS_MAX,
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
     ClientQuotas,
@@ -103,6 +104,21 @@ class TestClientUsage:
         for number in range(KNOWN_CLIENTS_MAX + 10):
             used.limits("other", f"c{number}")
         assert len(used._known) == 10
+
+    def test_long_names_of_strangers_are_not_kept(self) -> None:
+        configured = ClientQuotas()
+        configured.set(entity({"client-id": None, "user": None}), PRODUCER_BYTE_RATE, 100)
+        used = ClientUsage(SAMPLING)
+        used.quotas_changed(configured)
+        for number in range(20):
+            limits = used.limits("u" * 32_767, f"{number:02}{'x' * 32_765}")
+            assert limits is not None
+            assert limits.producer is not None
+            used.charge_produced(limits.producer, 5000, 0)
+        kept = [*used._known, *(each.identity for each in used.throttled.all())]
+        kept += used._meters[PRODUCER_BYTE_RATE]._used  # type: ignore[arg-type]
+        assert len(kept) == 60
+        assert max(len(str(name)) for names in kept for name in names) == NAME_CHARACTERS_MAX + 1
 
     def test_bytes_that_a_consumer_may_not_have_are_not_charged(self) -> None:
         used = usage(consumer_byte_rate=100)
