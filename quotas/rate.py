@@ -66,6 +66,10 @@ class SampledRate:
         missing = count - 1 - elapsed_ms // window_ms
         return elapsed_ms + max(missing, 0) * window_ms
 
+    def is_like_new(self, now_ms: int) -> bool:
+        self._forget_old(now_ms)
+        return not self._samples
+
     def _forget_old(self, now_ms: int) -> None:
         samples, span_ms = self._samples, self._sampling.span_ms
         while samples and now_ms - samples[0].last_ms >= span_ms:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from raylog.quotas.client_quotas import Identity, Limit, QuotaEntity
 
@@ -16,7 +16,15 @@ EXPIRED_AT_ONCE: Final = 2
 THROTTLED_MAX: Final = 1000
 """Identities of which the throttled time is kept: those throttled last."""
 
-Meter = TypeVar("Meter")
+
+class _Meter(Protocol):
+    """Measures what one identity uses."""
+
+    def is_like_new(self, now_ms: int) -> bool:
+        """Whether a new one would measure the same from now on: nothing counts any longer, and nothing is owed."""
+
+
+Meter = TypeVar("Meter", bound=_Meter)
 
 
 @dataclass(slots=True)
@@ -28,7 +36,8 @@ class _Used(Generic[Meter]):
 class Meters(Generic[Meter]):
     """One meter for each identity that has used its quota recently.
 
-    After `span_ms` without use a meter is as good as a new one, so it is forgotten.
+    After `span_ms` without use a meter that is as good as a new one is forgotten. One that is not, because its
+    identity has used the quota of a longer time at once, is kept for another `span_ms`.
     """
 
     def __init__(self, new: Callable[[], Meter], *, span_ms: int, meters_max: int = METERS_MAX) -> None:
@@ -63,7 +72,12 @@ class Meters(Generic[Meter]):
             oldest = next(iter(self._used.items()), None)
             if oldest is None or now_ms - oldest[1].last_ms < self._span_ms:
                 return
-            del self._used[oldest[0]]
+            key, used = oldest
+            if used.meter.is_like_new(now_ms):
+                del self._used[key]
+            else:
+                used.last_ms = now_ms
+                self._used.move_to_end(key)
 
 
 class Throttled(NamedTuple):

@@ -14,6 +14,7 @@ from raylog.quotas.client_quotas import (
 )
 from raylog.quotas.client_usage import KNOWN_CLIENTS_MAX, ClientUsage
 from raylog.quotas.rate import SampledRate, Sampling
+from raylog.quotas.token_bucket import TokenBucket
 from raylog.quotas.usage import Meters, Throttled, ThrottledTime
 
 SAMPLING = Sampling(11, 1000)
@@ -51,6 +52,20 @@ class TestMeters:
         assert len(found) == 2
         assert found.of(limit("busy"), SAMPLING.span_ms) is busy
         assert found.of(limit("idle"), SAMPLING.span_ms) is not idle
+
+    def test_an_identity_that_owes_tokens_is_not_forgotten(self) -> None:
+        found = Meters(lambda: TokenBucket(SAMPLING), span_ms=SAMPLING.span_ms)
+        rate, debtor = 1.0, limit("debtor")
+        found.of(debtor, 0).take(111, rate, 0)
+        assert found.of(debtor, 0).throttle_ms(rate, 0) == 100_000
+        now_ms = 0
+        for number in range(9):
+            now_ms += SAMPLING.span_ms
+            found.of(limit(f"other {number}"), now_ms)
+        assert found.of(debtor, now_ms).throttle_ms(rate, now_ms) == 1000
+        now_ms += 2 * SAMPLING.span_ms
+        found.of(limit("another one"), now_ms)
+        assert len(found) == 1, "nobody owes anything any longer"
 
 
 class TestThrottledTime:
