@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from raylog.protocol.wire import Buffer
-from raylog.transport.socket_endpoints import AcceptedEndpoint, EndpointOwner
+from raylog.transport.socket_endpoints import UNWRITTEN_BYTES_MAX, AcceptedEndpoint, EndpointOwner
 from raylog.transport.system_time import now
 
 if TYPE_CHECKING:
@@ -177,6 +177,10 @@ class TlsEndpoint(AcceptedEndpoint):
         self._expect(connection.missing_bytes)
         if self._outgoing.pending:  # OpenSSL answers some records by itself
             self._send_encrypted()
+            if self._reading and self._transport.get_write_buffer_size() > UNWRITTEN_BYTES_MAX:
+                # The peer does not read, and sends such records: there would be no end of answers.
+                self._reading = False
+                self._transport.pause_reading()
 
     def _expect(self, missing_bytes: int) -> None:
         """More bytes than this are needed before there is anything to do, save what a partial record may contain."""

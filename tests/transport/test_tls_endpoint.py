@@ -1,4 +1,4 @@
-"""The endpoint of a TLS connection without a socket: how much it reads of a connection that takes no bytes."""
+"""The endpoint of a TLS connection without a socket: how much it reads where nothing can be done with it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ import pytest
 from raylog.config.network import ConnectionLimits, SocketOptions
 from raylog.config.table import broker_configs
 from raylog.core.clock import Now
+from raylog.core.config import Configs
 from raylog.core.ids import BrokerId
 from raylog.quotas.client_quotas import Limit
 from raylog.quotas.connections import Delay
 from raylog.transport.listeners import plan_listeners
 from raylog.transport.node import Node, NodeIdentity
 from raylog.transport.server import NodeServer, no_peers
+from raylog.transport.socket_endpoints import UNWRITTEN_BYTES_MAX
 from raylog.transport.system_time import now
 from raylog.transport.tls_endpoint import EARLY_BYTES_MAX, TlsEndpoint
 from tests.support.certificates import Certificates
@@ -50,7 +52,7 @@ class FakeSocket(asyncio.Transport):
         pass
 
     def get_write_buffer_size(self) -> int:
-        return 0
+        return len(self.written)
 
     def is_closing(self) -> bool:
         return self.closed
@@ -112,48 +114,110 @@ class Peer:
         return self._outgoing.pending
 
 
+class Answering:
+    """In place of a TLS session whose peer sends nothing but what OpenSSL answers, such as updates of its keys."""
+
+    def __init__(self, endpoint: TlsEndpoint) -> None:
+        self._endpoint = endpoint
+
+    def read(self, size: int, buffer: memoryview) -> int:
+        self._endpoint._outgoing.write(self._endpoint._incoming.read())
+        raise ssl.SSLWantReadError
+
+
+def configured(folder: Path) -> tuple[Certificates, Configs]:
+    certificates = Certificates.new(folder)
+    config = {
+        "listeners": "SASL_SSL://127.0.0.1:0",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(certificates.issue("broker", "127.0.0.1")),
+    }
+    return certificates, broker_configs(config)
+
+
+def new_node() -> Node:
+    limits = ConnectionLimits(1 << 20, connections_max=9, connections_per_host_max=9, idle_ms=-1)
+    return Node(NodeIdentity(BrokerId(0), "c", uuid4(), b"s"), limits, new_nonce=bytes, now=now())
+
+
+def new_endpoint(
+    node: Node, configs: Configs, monkeypatch: pytest.MonkeyPatch
+) -> tuple[NodeServer, TlsEndpoint, Handshakes]:
+    [listener, *_] = plan_listeners(configs)
+    server = NodeServer(
+        node,
+        [listener],
+        options=SocketOptions(),
+        resolve=no_peers,
+        on_failure=lambda failure: None,
+        configs=lambda: configs,
+    )
+    server.handshake_threads.shutdown()
+    handshakes = Handshakes()
+    monkeypatch.setattr(server, "handshake_threads", handshakes)
+    endpoint = server._endpoint_factory(listener)()
+    assert isinstance(endpoint, TlsEndpoint)
+    return server, endpoint, handshakes
+
+
+async def connected(
+    server: NodeServer, endpoint: TlsEndpoint, handshakes: Handshakes, sock: FakeSocket, certificates: Certificates
+) -> Peer:
+    """A client whose last message of the handshake has arrived."""
+    endpoint.connection_made(sock)
+    peer = Peer(endpoint, sock, server.encrypted, certificates.trusted)
+    while not peer.handshake():
+        peer.deliver()
+        await handshakes.run()
+    peer.deliver()
+    return peer
+
+
+def test_a_peer_that_reads_nothing_does_not_get_ever_more_answers_of_openssl(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificates, configs = configured(tmp_path)
+
+    async def run() -> None:
+        server, endpoint, handshakes = new_endpoint(new_node(), configs, monkeypatch)
+        sock = FakeSocket()
+        await connected(server, endpoint, handshakes, sock, certificates)
+        await handshakes.run()
+        monkeypatch.setattr(endpoint, "_tls", Answering(endpoint))
+
+        def deliver() -> None:
+            for _ in range(CHUNKS):
+                if sock.reading:
+                    endpoint.buffer_updated(len(CHUNK))
+
+        deliver()
+        assert not sock.reading
+        assert len(sock.written) < UNWRITTEN_BYTES_MAX + 2 * len(CHUNK)
+        sock.written.clear()
+        endpoint.resume_writing()
+        assert sock.reading
+        deliver()
+        assert UNWRITTEN_BYTES_MAX < len(sock.written) < UNWRITTEN_BYTES_MAX + 2 * len(CHUNK)
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("early", [0, 3 * EARLY_BYTES_MAX], ids=["behind the handshake", "during it"])
 def test_a_connection_that_is_refused_by_the_quota_of_its_address_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, early: int
 ) -> None:
-    certificates = Certificates.new(tmp_path)
-    keys = certificates.issue("broker", "127.0.0.1")
-    config = {
-        "listeners": "SASL_SSL://127.0.0.1:0",
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": str(keys),
-    }
-    configs = broker_configs(config)
-    limits = ConnectionLimits(1 << 20, connections_max=9, connections_per_host_max=9, idle_ms=-1)
-    node = Node(NodeIdentity(BrokerId(0), "c", uuid4(), b"s"), limits, new_nonce=bytes, now=now())
+    certificates, configs = configured(tmp_path)
+    node = new_node()
 
     def refuse(listener: str, address: str, limit: Limit | None, now_ms: int) -> Delay:
         return Delay(REFUSED_MS, closes=True)
 
     monkeypatch.setattr(node.connection_rates, "opened", refuse)
-    [listener, *_] = plan_listeners(configs)
 
     async def run() -> None:
-        server = NodeServer(
-            node,
-            [listener],
-            options=SocketOptions(),
-            resolve=no_peers,
-            on_failure=lambda failure: None,
-            configs=lambda: configs,
-        )
-        server.handshake_threads.shutdown()
-        handshakes = Handshakes()
-        monkeypatch.setattr(server, "handshake_threads", handshakes)
+        server, endpoint, handshakes = new_endpoint(node, configs, monkeypatch)
         sock = FakeSocket()
-        endpoint = server._endpoint_factory(listener)()
-        assert isinstance(endpoint, TlsEndpoint)
-        endpoint.connection_made(sock)
-        peer = Peer(endpoint, sock, server.encrypted, certificates.trusted)
-        while not peer.handshake():
-            peer.deliver()
-            await handshakes.run()
-        peer.deliver()  # the client's last message
+        peer = await connected(server, endpoint, handshakes, sock, certificates)
         peer.write(bytes(early))
         peer.deliver()
         await handshakes.run()
