@@ -12,6 +12,7 @@ from raylog.core.errors import ConfigError
 from raylog.security.tls import server_context, store_files
 
 log = logging.getLogger("raylog.transport")
+_Sources = tuple[TlsSettings, list[tuple[int, ...] | None]]
 
 
 class ListenerTls:
@@ -33,24 +34,30 @@ class ListenerTls:
         self._make = make
         self._made_from = self._sources()
         self.context = make(self._made_from[0])
+        self._failure: tuple[_Sources, str] | None = None
+        """What could not be used last, and why."""
 
     def refresh(self, *, again: bool = False) -> None:
         """Read the stores again if the settings or the files have changed, or with `again`. Call it off the loop.
 
-        If they are invalid, the error is logged and the context stays as it is.
+        If they cannot be used, the error is logged, the context stays as it is, and the next call reads them again:
+        the owner of a file, or the number of open ones, may have changed meanwhile.
         """
         sources = self._sources()
         if sources == self._made_from and not again:
             return
-        self._made_from = sources
         try:
             self.context = self._make(sources[0])
-        except ConfigError as error:
-            log.error("TLS keys not changed", extra={"listener": self._listener, "reason": error.message})
+        except (ConfigError, OSError) as error:
+            failure = sources, error.message if isinstance(error, ConfigError) else str(error)
+            if failure != self._failure or again:
+                log.error("TLS keys not changed", extra={"listener": self._listener, "reason": failure[1]})
+            self._failure = failure
         else:
+            self._made_from, self._failure = sources, None
             log.info("TLS keys changed", extra={"listener": self._listener})
 
-    def _sources(self) -> tuple[TlsSettings, list[tuple[int, ...] | None]]:
+    def _sources(self) -> _Sources:
         settings = self._settings()
         return settings, [_stamp(path) for path in store_files(settings)]
 
