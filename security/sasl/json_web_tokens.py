@@ -184,9 +184,10 @@ def _time_ms(claims: Mapping[str, Any], name: str) -> int | None:
     seconds = claims.get(name)
     if seconds is None:
         return None
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds):
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not is_number or (isinstance(seconds, float) and not math.isfinite(seconds)):
         raise TokenRefused(f"its {name} is not a time")
-    return max(-_EXPIRES_MS_MAX, min(int(seconds * 1000), _EXPIRES_MS_MAX))
+    return int(max(-_EXPIRES_MS_MAX, min(seconds * 1000, _EXPIRES_MS_MAX)))
 
 
 def _texts(claims: Mapping[str, Any], name: str) -> list[str]:
