@@ -80,6 +80,8 @@ class AcceptedConnection(ServerConnection):
         self.waits_since_ms = 0
         """Since when `waits_for_turn` (monotonic)."""
         self.opened_ms = self.last_active_ms = now.monotonic_ms
+        self.last_output_ms = now.monotonic_ms
+        """When a response was encoded last, or its peer had read much of what was sent."""
         self._host = LOCAL_HOST if peer_host.startswith(UNIX_PEER) else peer_host
 
     def expect_sasl_tokens(self) -> None:

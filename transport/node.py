@@ -405,6 +405,7 @@ class Node:
         """
         self._begin_event(now)
         self.unsent(connection, unsent_bytes)
+        connection.last_output_ms = now.monotonic_ms
         self.touch(connection)
         self.run(now)
 
@@ -504,9 +505,11 @@ class Node:
         took_ns = ended_ns - exchange.began_ns
         if took_ns >= self.slow_requests.check_from_ns or exchange.queue_ms:
             self.slow_requests.completed(exchange, took_ns)
-        exchange.connection.counts.bytes_out += exchange.output_bytes
+        connection = exchange.connection
+        connection.last_output_ms = self.now_ms
+        connection.counts.bytes_out += exchange.output_bytes
         if exchange.throttle_ms > 0 and not exchange.cancelled:
-            self._throttled.add(exchange.connection, self.now_ms + exchange.throttle_ms)
+            self._throttled.add(connection, self.now_ms + exchange.throttle_ms)
 
     # --- effects
 
@@ -704,6 +707,8 @@ class Node:
         for connection in self._connections:
             if now.monotonic_ms - connection.last_active_ms < self._limits.idle_ms:
                 return
+            if now.monotonic_ms - connection.last_output_ms < self._limits.idle_ms:
+                continue
             if not connection.in_work and not (self.keeps_idle_links and connection.listener.internal):
                 connection.close("idle for longer than connections.max.idle.ms")
                 self._touched[connection] = None

@@ -15,6 +15,7 @@ from raylog.core.ids import NO_BROKER_ID, ZERO_TOPIC_ID, BrokerId, TopicPartitio
 from raylog.core.outcome import Outcome
 from raylog.core.password import Password
 from raylog.metadata.records import BrokerConfigsChanged
+from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from raylog.protocol.messages import alter_configs, incremental_alter_configs
 from raylog.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from raylog.protocol.messages.create_topics import (
@@ -480,6 +481,21 @@ class TestConnections:
             broker.call(MetadataRequest(topics=()), version=1, connection=busy)
         assert idle.closing
         assert not busy.closing
+
+    def test_a_client_is_not_idle_when_it_has_just_got_a_response_or_reads_one(self) -> None:
+        broker = DirectBroker({"connections.max.idle.ms": "10000"})
+        broker.create_topic("t")
+        answered, reading = broker.connect(), broker.connect()
+        wanted = FetchTopic(name="t", partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)])
+        request = FetchRequest(max_wait_ms=14_500, min_bytes=1, topics=[wanted])
+        sent = broker.send(request, version=11, connection=answered)
+        for _ in range(4):
+            broker.pass_time(5000)
+            broker.broker.output_sent(reading, 100, broker.now())
+        assert broker.answer(sent, connection=answered) is not None
+        assert (answered.closing, reading.closing) == (False, False)
+        broker.pass_time(11_000)
+        assert (answered.closing, reading.closing) == (True, True)
 
 
 class TestStart:
