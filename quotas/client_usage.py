@@ -91,6 +91,12 @@ class ClientUsage:
             rate.record(-size_bytes, now_ms)
         return throttle_ms, permitted or not throttle_ms
 
+    def charge_delivered(self, limit: Limit, size_bytes: int, now_ms: int) -> int:
+        """For how long the client must be throttled. It has these bytes in any case."""
+        rate = self._meters[CONSUMER_BYTE_RATE].of(limit, now_ms)
+        rate.record(size_bytes, now_ms)
+        return self._throttled(CONSUMER_BYTE_RATE, limit, rate.throttle_ms(limit.value, now_ms))
+
     def fetched_bytes_max(self, limit: Limit) -> int:
         """More in one response would always exceed the quota."""
         whole_windows_ms = (self._sampling.samples - 1) * self._sampling.window_ms

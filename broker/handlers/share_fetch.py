@@ -334,4 +334,4 @@ class _ShareFetch:
         quotas = self._broker.quotas
         if self._quota is not None and quotas is not None and size_bytes:
             now_ms = self._exchange.node.now_ms
-            self._exchange.throttle_ms, _ = quotas.usage.charge_fetched(self._quota, size_bytes, now_ms)
+            self._exchange.throttle_ms = quotas.usage.charge_delivered(self._quota, size_bytes, now_ms)

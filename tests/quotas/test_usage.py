@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from raylog.quotas.client_quotas import (
     CONSUMER_BYTE_RATE,
     NAME_CHARACTERS_MAX,
@@ -144,6 +146,18 @@ class TestClientUsage:
         assert used.charge_fetched(limits.consumer, 900, 0) == (0, True)
         assert used.charge_fetched(limits.consumer, 300, 0) == (2000, False)
         assert used.charge_fetched(limits.consumer, 100, 0) == (0, True)
+
+    @pytest.mark.parametrize("size_bytes", [100, 2500, 9000])
+    def test_what_is_delivered_in_any_case_is_charged_in_any_case(self, size_bytes: int) -> None:
+        used = usage(consumer_byte_rate=1000)
+        limits = used.limits("u", "c")
+        assert limits is not None
+        assert limits.consumer is not None
+        now_ms = delivered = 0
+        while now_ms < 1_000_000:
+            now_ms += used.charge_delivered(limits.consumer, size_bytes, now_ms) + 1
+            delivered += size_bytes
+        assert 0.9 < delivered / now_ms < 1.1, "1000 bytes a second"
 
     def test_a_batch_larger_than_the_quota_of_all_samples_passes_alone(self) -> None:
         used = usage(consumer_byte_rate=100)

@@ -15,6 +15,12 @@ from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import LeaderEpoch, TopicPartition
 from raylog.metadata.features import SHARE_FEATURE
 from raylog.metadata.records import LeaderChanged
+from raylog.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    EntityData,
+    OpData,
+    RequestEntryData,
+)
 from raylog.protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
@@ -42,7 +48,7 @@ from raylog.protocol.messages.share_fetch import (
 from raylog.protocol.messages.share_group_describe import ShareGroupDescribeRequest
 from raylog.sharecoord.records import SharePartitionKey, StateBatch
 from raylog.sharecoord.states import Write
-from tests.broker.share.members import ACCEPT, GAP, REJECT, RELEASE, RENEW, ShareMember, configure, started
+from tests.broker.share.members import ACCEPT, GAP, REJECT, RELEASE, RENEW, Batch, ShareMember, configure, started
 from tests.broker.test_fetch import count_reads
 from tests.support.direct_broker import DirectBroker
 from tests.support.transactional_client import TransactionalClient
@@ -275,6 +281,23 @@ class TestDelivery:
         (data,) = response.responses[0].partitions
         assert [(each.first_offset, each.last_offset) for each in data.acquired_records] == [(8, 8)]
         assert data.records[7] == 8, "the records begin with the batch that was acquired"
+
+    def test_a_member_does_not_read_faster_than_its_quota(self, broker: DirectBroker, member: ShareMember) -> None:
+        entity = (EntityData(entity_type="user", entity_name="ANONYMOUS"),)
+        quota = RequestEntryData(entity=entity, ops=(OpData(key="consumer_byte_rate", value=100.0),))
+        broker.call(AlterClientQuotasRequest(entries=(quota,)))
+        began_ms, size_bytes = broker.now().monotonic_ms, 0
+        done: dict[int, list[Batch]] = {}
+        for _ in range(100):
+            produce(broker, 30)
+            [data] = member.fetch(acks=done, max_wait_ms=0).responses[0].partitions
+            done = {0: [(each.first_offset, each.last_offset, (ACCEPT,)) for each in data.acquired_records]}
+            size_bytes += len(data.records)
+            broker.pass_time(1)
+            while member.connection.throttled:
+                broker.pass_time(200)
+        passed_ms = broker.now().monotonic_ms - began_ms
+        assert 90 < 1000 * size_bytes / passed_ms < 110
 
     def test_aborted_records_are_not_delivered_to_a_group_that_reads_committed_ones(
         self, broker: DirectBroker, member: ShareMember
