@@ -63,6 +63,8 @@ JoinReply = Callable[[Joined], None]
 SyncReply = Callable[[Synced], None]
 
 
+PENDING_MAX: Final = 1000
+"""Member ids of a group that were given and not used yet. Who joins with an older one must ask for a new id."""
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
 """How long a new member's join may wait: a client that gave up and retried would otherwise be two members."""
 
@@ -267,6 +269,8 @@ class ClassicGroup:
 
     def await_join(self, member_id: str, *, session_timeout_ms: int, now_ms: int) -> None:
         """A member id was given to a client, which is to join with it."""
+        if len(self.pending) >= PENDING_MAX:
+            del self.pending[next(iter(self.pending))]
         self.pending[member_id] = now_ms + session_timeout_ms
         self.timeout_min_ms = min(self.timeout_min_ms, session_timeout_ms)
 

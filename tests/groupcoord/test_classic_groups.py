@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raylog.core.errors import ErrorCode
-from raylog.groupcoord.classic.group import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupState, Joined
+from raylog.groupcoord.classic.group import NEW_MEMBER_JOIN_TIMEOUT_MS, PENDING_MAX, GroupState, Joined
 from raylog.groupcoord.records import CommittedMember, GroupCommitted, GroupDeleted
 from tests.groupcoord.coordinator import (
     RANGE,
@@ -261,6 +261,14 @@ class TestRequiredMemberIds:
         assert member.startswith("client-")
         assert coordinator.heartbeat(member, 0) == UNKNOWN
         assert coordinator.join(member, require_known_member_id=True).answer.member_id == member
+
+    def test_ids_that_nobody_uses_are_forgotten(self) -> None:
+        coordinator = Coordinator()
+        given = [coordinator.join(require_known_member_id=True).answer.member_id for _ in range(PENDING_MAX + 1)]
+        [group] = coordinator.classic.groups.values()
+        assert len(group.pending) == PENDING_MAX
+        assert coordinator.join(given[0], require_known_member_id=True).code == UNKNOWN
+        assert given[1] in group.pending
 
     def test_a_rebalance_waits_for_pending_members(self) -> None:
         coordinator = Coordinator()
