@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from raylog.broker.metadata_follower import ANSWER_MS_MAX
 from raylog.core.clock import Now
@@ -17,8 +17,12 @@ from raylog.protocol.messages.create_topics import (
 )
 from raylog.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from raylog.protocol.registry import CREATE_TOPICS, api_for
+from raylog.quotas.client_quotas import shortened
 from raylog.security.principal import Client, encode_host, encode_principal
 from raylog.transport.peer_link import PeerLink
+
+if TYPE_CHECKING:
+    from raylog.transport.exchange import Exchange
 
 REQUEST_PARTITIONS: Final = 100
 """About as many partitions as one request creates, so that the controller serves others between two requests."""
@@ -31,6 +35,12 @@ class Requester(NamedTuple):
 
     client: Client
     client_id: str | None
+    """As much of it as quotas tell apart: it is kept while the topic waits."""
+
+    @classmethod
+    def of(cls, exchange: Exchange) -> Self:
+        client_id = exchange.client_id
+        return cls(exchange.client, None if client_id is None else shortened(client_id))
 
 
 class TopicCreation:

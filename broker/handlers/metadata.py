@@ -198,7 +198,7 @@ def _find(
             broker.authorization.check(exchange, Operation.CREATE, Resource.topic(name))
         check_topic_name(name)
         if creates:
-            broker.request_topic(name, exchange.now, requester=Requester(exchange.client, exchange.client_id))
+            broker.request_topic(name, exchange.now, requester=Requester.of(exchange))
             error_code = ErrorCode.LEADER_NOT_AVAILABLE  # clients retry after this error while the topic is created
     except KafkaError as error:
         error_code = error.code

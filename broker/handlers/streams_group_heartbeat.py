@@ -142,7 +142,7 @@ def _create_topics(
         if denied:
             return f"; Unauthorized to CREATE on topics {shown(denied)}."
     interval_ms = broker.streams_group_settings(request.group_id).heartbeat_interval_ms
-    requester = Requester(exchange.client, exchange.client_id)
+    requester = Requester.of(exchange)
     broker.streams_topics.create(missing, requester, exchange.now, errors_ms=ERROR_HEARTBEATS * interval_ms)
     errors = broker.streams_topics.errors(missing, exchange.now)
     if not errors:

@@ -7,7 +7,14 @@ import pytest
 from raylog.core.errors import ErrorCode
 from raylog.groupcoord.shards import OFFSETS_TOPIC
 from raylog.protocol import registry
+from raylog.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    EntityData,
+    OpData,
+    RequestEntryData,
+)
 from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
+from raylog.quotas.client_quotas import NAME_CHARACTERS_MAX
 from tests.broker.test_lifecycle import listen_in
 from tests.support.direct_cluster import DirectCluster, DirectMember
 
@@ -39,6 +46,25 @@ def test_concurrent_requests_send_one_to_the_controller(cluster: DirectCluster) 
     cluster.settle()
     assert [request.topics[0].name for request in asked] == ["t", "u"]
     assert code(member) == code(member, "u") == ErrorCode.NONE
+
+
+def test_a_waiting_topic_keeps_little_of_its_requester(cluster: DirectCluster) -> None:
+    (member, _) = cluster.brokers
+    quota = RequestEntryData(
+        entity=(EntityData(entity_type="client-id", entity_name=None),),
+        ops=(OpData(key="controller_mutation_rate", value=100.0),),
+    )
+    member.call(AlterClientQuotasRequest(entries=(quota,)))
+    member.silent = True
+    for number in range(20):
+        member.client_id = f"{number:02}{'x' * 30_000}"
+        code(member, f"t{number}")
+    waiting = member.broker._topic_creation._waiting
+    assert len(waiting) > 10
+    assert max(len(each.client_id or "") for each in waiting if each is not None) == NAME_CHARACTERS_MAX + 1
+    member.silent = False
+    cluster.settle()
+    assert code(member, "t19") == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("topic", ["t", "__consumer_offsets"])
