@@ -96,11 +96,13 @@ def join_ray(address: str, *, auth_mode: str | None = None) -> None:
     """Connect this process to the Ray at `address`. Raises ConfigError if none responds within JOIN_SECONDS, or it
     requires another token.
 
-    `auth_mode` is the mode that this Ray requires. Without it Ray sends the token in the home directory only to a Ray
-    that it has found by itself, unless RAY_AUTH_MODE=token is set.
+    `auth_mode` is the mode that this Ray requires. Without it the token in the home directory is sent, if there is one:
+    Ray sends it only to a Ray that it has found by itself, unless RAY_AUTH_MODE=token is set.
     """
     if refuses(address):
         raise ConfigError(f"address={address!r}: cannot join this Ray: nothing listens there, so its GCS has ended")
+    if auth_mode is None and "RAY_AUTH_TOKEN" not in os.environ and _has_token():
+        auth_mode = "token"
     if auth_mode is not None:
         _use_auth_mode(auth_mode)
     ray = _import_ray_quietly()

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from raylog.actors.local_ray import join_or_start_ray, use_token_file
+from raylog.actors.local_ray import join_or_start_ray, join_ray, use_token_file
 from raylog.core.errors import ConfigError
 
 
@@ -56,4 +56,23 @@ def test_a_token_is_used_by_a_local_ray_and_sent_to_another_one_if_there_is_one(
         (tmp_path / ".ray").mkdir()
         (tmp_path / ".ray" / "auth_token").write_text("secret")
     use_token_file(address)
+    assert os.environ.get("RAY_AUTH_MODE") == mode
+
+
+@pytest.mark.parametrize(
+    ("auth_mode", "has_file", "mode"), [(None, True, "token"), (None, False, None), ("x", True, "x")]
+)
+def test_a_ray_that_is_joined_is_sent_the_token_of_this_user(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, auth_mode: str | None, has_file: bool, mode: str | None
+) -> None:
+    """As by `raylog start --address`: `raylog status --address` finds the cluster that it has started."""
+    read_again = SimpleNamespace(Config=SimpleNamespace(initialize=lambda _: None))
+    ray = SimpleNamespace(init=lambda **_: None, _raylet=read_again)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setitem(sys.modules, "ray._raylet", read_again)
+    monkeypatch.setattr(os, "environ", {"HOME": str(tmp_path)})
+    if has_file:
+        (tmp_path / ".ray").mkdir()
+        (tmp_path / ".ray" / "auth_token").write_text("secret")
+    join_ray("ray.example:6379", auth_mode=auth_mode)
     assert os.environ.get("RAY_AUTH_MODE") == mode
