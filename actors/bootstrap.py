@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from raylog.actors.cluster_actors import current_handles, nodes_of
+from raylog.actors.cluster_actors import current_handles, errors_of_ended_actor, nodes_of
 from raylog.actors.handle_door import HandleDoor
 from raylog.actors.names import NAMESPACE_PREFIX, check_name, is_broker
 from raylog.client.bootstrap import Bootstrap
@@ -18,6 +19,7 @@ FIRST_SECONDS = 30.0
 """A broker that Ray has just restarted is running after a second or two."""
 OTHERS_SECONDS = 1.0
 """How long to wait for the addresses of further brokers, which clients learn anyway."""
+RETRY_SECONDS = 0.1
 
 
 def find_cluster(name: str) -> Bootstrap:
@@ -39,9 +41,9 @@ def find_cluster(name: str) -> Bootstrap:
     if not handles:
         running = ", ".join(running_clusters()) or "none"
         raise ConfigError(f"no cluster with this name is running in this Ray; running clusters: {running}")
-    brokers = _ready([handle for handle in handles.values() if handle is not None])
+    brokers = ready_brokers([handle for handle in handles.values() if handle is not None])
     if not brokers:
-        text = f"ray://{name}: no broker of {len(handles)} responded within {FIRST_SECONDS:.0f} s"
+        text = f"ray://{name}: no broker of {len(handles)} is running"
         raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, text)
     return Bootstrap(servers_of(brokers), HandleDoor(name, {(each.host, each.port): each.id for each in brokers}))
 
@@ -61,21 +63,32 @@ def servers_of(brokers: Sequence[BrokerStatus]) -> str:
     return ",".join(f"{host}:{port}" for host, port in hosts)
 
 
-def _ready(handles: list[Any]) -> list[BrokerStatus]:
-    """Those that respond in time."""
+def ready_brokers(
+    handles: Iterable[Any], *, first_seconds: float = FIRST_SECONDS, others_seconds: float = OTHERS_SECONDS
+) -> list[BrokerStatus]:
+    """Those that run, in the order of the handles: the first within so many seconds, further ones soon after it.
+
+    One that is being restarted, hangs, or cannot start does not keep the others waiting.
+    """
     import ray
 
-    asked = [handle.ready.remote() for handle in handles]
-    if not ray.wait(asked, num_returns=1, timeout=FIRST_SECONDS)[0]:
-        return []
-    responded, _ = ray.wait(asked, num_returns=len(asked), timeout=OTHERS_SECONDS)
-    brokers = []
-    for each in responded:
-        try:
-            # not by ray.get, which warns about the loop of an asynchronous actor
-            status: BrokerStatus = each.future().result(FIRST_SECONDS)
-        except (KafkaError, ray.exceptions.RayError):
-            continue
-        if status.port:
-            brokers.append(status)
-    return brokers
+    brokers = list(handles)
+    asked = {broker.ready.remote(): number for number, broker in enumerate(brokers)}
+    found: dict[int, BrokerStatus] = {}
+    deadline = time.monotonic() + first_seconds
+    while asked and (seconds := deadline - time.monotonic()) > 0:
+        answered, _ = ray.wait(list(asked), num_returns=1, timeout=seconds)
+        for each in answered:
+            number = asked.pop(each)
+            try:
+                # not by ray.get, which warns about the loop of an asynchronous actor
+                status: BrokerStatus = each.future().result(first_seconds)
+            except errors_of_ended_actor():
+                time.sleep(RETRY_SECONDS)
+                asked[brokers[number].ready.remote()] = number
+            except (KafkaError, ray.exceptions.RayError):
+                continue
+            else:
+                deadline = deadline if found else time.monotonic() + others_seconds
+                found[number] = status
+    return [found[number] for number in sorted(found) if found[number].port]

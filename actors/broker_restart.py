@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from raylog.actors.cluster_actors import errors_of_ended_actor, merged_from_hosts
 from raylog.actors.handle_door import calls_as_node
@@ -18,8 +18,11 @@ from raylog.actors.waiting import wait_until_done
 from raylog.client.admin.calls import node_ids
 from raylog.client.admin.cluster import describe_metadata_quorum
 from raylog.client.admin.topics import TopicDescription, describe_topics
-from raylog.core.errors import KafkaError
+from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_BROKER_ID, TopicPartition
+
+if TYPE_CHECKING:
+    from raylog.actors.node_actor import NodeSpec
 
 log = logging.getLogger("raylog.actors.cluster")
 RESTART_SECONDS = 600.0
@@ -27,24 +30,25 @@ STOP_SECONDS = 30.0
 ANSWER_SECONDS = 5.0
 
 
-def restart_broker(actor: Any, broker_id: int, *, timeout_seconds: float) -> None:
-    """See `Cluster.restart_broker`; `actor` is the broker's handle, which remains valid."""
-    import ray
+def restart_broker(actor: Any, broker_id: int, nodes: Mapping[str, Any], *, timeout_seconds: float) -> None:
+    """See `Cluster.restart_broker`; `actor` is the broker's handle, which remains valid.
 
+    `nodes` are handles of the cluster's nodes by their names: the broker itself may hang.
+    """
     from raylog.actors.placement import alive_hosts
 
     deadline = time.monotonic() + timeout_seconds
-    spec, pid = ray.get(actor.spec.remote()), ray.get(actor.status.remote()).pid
+    spec, former = _any_spec(nodes), _answer(actor.status)
     secret = merged_from_hosts(spec.data_dir, spec.cluster, alive_hosts()).secret
-    restart_now(actor, spec.name)
-    silent: tuple[type[Exception], ...] = (*errors_of_ended_actor(), ray.exceptions.GetTimeoutError)
+    restart_now(actor, node_name(broker_id))
 
     def not_running() -> str:
-        try:
-            status = ray.get(actor.status.remote(), timeout=STOP_SECONDS)
-        except silent:
+        status = _answer(actor.status)
+        if status is None:
             return "its process is not running"
-        return "" if status.state == "running" and status.pid != pid else "it does not accept connections"
+        if former is not None and status.pid == former.pid:
+            return "its process has not ended"
+        return "" if status.state == "running" else "it does not accept connections"
 
     wait_until_done(not_running, f"broker {broker_id} was restarted", deadline)
     wait_until_in_sync(actor, broker_id, secret, deadline)
@@ -55,12 +59,10 @@ def restart_controller(actor: Any, node: str, brokers: Mapping[str, Any], *, tim
 
     `brokers` are handles of running brokers by their names. Raises KafkaError(REQUEST_TIMED_OUT).
     """
-    import ray
-
     from raylog.actors.placement import alive_hosts
 
     deadline = time.monotonic() + timeout_seconds
-    spec = ray.get(next(iter(brokers.values())).spec.remote())
+    spec = _any_spec(brokers)
     secret = merged_from_hosts(spec.data_dir, spec.cluster, alive_hosts()).secret
     former = _answer(actor.status)
     restart_now(actor, node)
@@ -79,6 +81,15 @@ def active_last(controllers: Mapping[str, Any]) -> list[str]:
     """The names of these actors in the order in which they are restarted, so that there is one election."""
     statuses = {node: _answer(actor.status) for node, actor in controllers.items()}
     return sorted(statuses, key=lambda node: (bool(statuses[node] and statuses[node].active), by_number(node)))
+
+
+def _any_spec(nodes: Mapping[str, Any]) -> NodeSpec:
+    """The arguments of a node that answers: all have the same cluster and data directory. Raises KafkaError."""
+    for actor in nodes.values():
+        spec: NodeSpec | None = _answer(actor.spec)
+        if spec is not None:
+            return spec
+    raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"none of {', '.join(nodes)} answers")
 
 
 def _answer(method: Any) -> Any:

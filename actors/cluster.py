@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from raylog.actors.announcement import find_announced
-from raylog.actors.bootstrap import servers_of
+from raylog.actors.bootstrap import ready_brokers, servers_of
 from raylog.actors.broker_restart import (
     RESTART_SECONDS,
     active_last,
@@ -63,7 +63,7 @@ from raylog.actors.names import (
     number_of,
 )
 from raylog.client.client_config import ClientConfig, checked_properties
-from raylog.core.errors import ConfigError
+from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 from raylog.core.journal import JournalEvent
 from raylog.metadata.node_roles import IDS_PER_ROLE
 from raylog.metadata.voters import VOTER_COUNTS
@@ -79,6 +79,12 @@ ABANDON_SECONDS = 10.0
 """How long a node may take to stop when Ray has failed."""
 STATUS_SECONDS = 5.0
 """A broker that does not respond within this time is restarting; a running one responds in milliseconds."""
+
+
+CONNECT_SECONDS = 600.0
+"""How long `connect` waits for a broker: after a crash they may have large logs to look through."""
+CHANGE_SECONDS = 5.0
+"""How long one who changes the cluster waits for each of its brokers."""
 
 
 class Interruption:
@@ -251,11 +257,13 @@ class Cluster:
     def restart_broker(self, broker_id: int, *, timeout_seconds: float = RESTART_SECONDS) -> None:
         """Restart one broker in a new process, with the same data and ports.
 
-        The broker hands over its leaderships first. Returns when it is running and all its replicas are in sync.
+        The broker hands over its leaderships first, unless it hangs. Returns when it is running and all its replicas
+        are in sync.
         Raises KeyError, KafkaError(REQUEST_TIMED_OUT), and ConfigError if brokers are being restarted already.
         """
         with changing(self.name):
-            restart_broker(self.broker(broker_id), broker_id, timeout_seconds=timeout_seconds)
+            nodes = self._running(nodes_of(self.name))
+            restart_broker(self.broker(broker_id), broker_id, nodes, timeout_seconds=timeout_seconds)
 
     def rolling_restart(
         self,
@@ -292,7 +300,7 @@ class Cluster:
             brokers, controllers = (self._running(filter(kind, nodes)) for kind in (is_broker, is_controller))
             steps: dict[str, Callable[..., None]] = {}
             for each in self.broker_ids:
-                steps[f"broker {each}"] = partial(restart_broker, self.broker(each), each)
+                steps[f"broker {each}"] = partial(restart_broker, self.broker(each), each, self._running(nodes))
             for node in active_last(controllers):
                 steps[f"controller {number_of(node)}"] = partial(restart_controller, controllers[node], node, brokers)
             for number, (title, restart) in enumerate(steps.items(), 1):
@@ -551,7 +559,7 @@ def _stop_nodes(handles: Sequence[Any], name: str, seconds: float) -> None:
 def connect(
     name: str = "raylog", *, address: str | None = None, client_config: Mapping[str, Any] | None = None
 ) -> Cluster:
-    """Connect to the running cluster of this name. Returns when it is ready for clients.
+    """Connect to the running cluster of this name. Returns when a broker is ready for clients.
 
     `client_config` contains properties of Kafka's Java client. They are needed to remove brokers whose first listener
     has TLS or a login.
@@ -559,16 +567,32 @@ def connect(
     The cluster is searched in the Ray to which this process is connected, else at `address`, at RAY_ADDRESS, where
     `raylog start` of this user has announced it, or in the Ray that `ray.init("auto")` finds. To connect to a local Ray
     that another program has started with `raylog.start`, a process needs its RAY_AUTH_TOKEN. Raises ConfigError if the
-    cluster is not found.
+    cluster is not found, KafkaError(BROKER_NOT_AVAILABLE) if none of its brokers runs.
     """
+    cluster = _connected(name, address, client_config, first_seconds=CONNECT_SECONDS)
+    if not cluster.bootstrap_servers:
+        raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"name={name!r}: no broker is running")
+    return cluster
+
+
+def connect_to_change(
+    name: str, *, address: str | None = None, client_config: Mapping[str, Any] | None = None
+) -> Cluster:
+    """As `connect`, for one who mends the cluster: also if none of its brokers runs."""
+    return _connected(name, address, client_config, first_seconds=CHANGE_SECONDS)
+
+
+def _connected(
+    name: str, address: str | None, client_config: Mapping[str, Any] | None, *, first_seconds: float
+) -> Cluster:
+    """With the brokers that run. Raises ConfigError."""
     properties = checked_properties(client_config or {})
     with _joined(name, address) as nodes:
-        import ray
-
         handles = current_handles(name, list(filter(is_broker, nodes)))
-        brokers: list[BrokerStatus] = ray.get([each.ready.remote() for each in handles.values() if each is not None])
-        if not brokers:
+        present = [handle for handle in handles.values() if handle is not None]
+        if not present:
             raise ConfigError(f"name={name!r}: the cluster is being stopped")
+        brokers = ready_brokers(present, first_seconds=first_seconds, others_seconds=CHANGE_SECONDS)
         return Cluster(name, brokers, client_config=properties)
 
 

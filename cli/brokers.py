@@ -33,7 +33,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from raylog.actors.announcement import find_announced
-from raylog.actors.cluster import Cluster, connect
+from raylog.actors.cluster import Cluster, connect_to_change
 from raylog.cli import reassign
 from raylog.cli.arguments import (
     DEFAULT_NAME,
@@ -174,7 +174,7 @@ def _described(client: AdminClient) -> list[dict[str, Any]]:
 
 
 def _add(options: argparse.Namespace) -> None:
-    with connect(options.name, address=options.address) as cluster:
+    with connect_to_change(options.name, address=options.address) as cluster:
         added = cluster.add_brokers(options.count)
     found = [{"id": one.id, "host": one.host, "port": one.port} for one in added]
     show(options, found, "\n".join(f"Started broker {one.id} on {one.host}:{one.port}." for one in added))
@@ -240,7 +240,7 @@ def _remove(options: argparse.Namespace) -> None:
 def _connected(options: argparse.Namespace, name: str | None = None) -> Cluster:
     """Raises ConfigError and OSError."""
     properties = read_properties(options.command_config)
-    return connect(name or options.name, address=options.address, client_config=properties)
+    return connect_to_change(name or options.name, address=options.address, client_config=properties)
 
 
 def _removed(cluster: Cluster, broker_id: int) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 from uuid import UUID
 
-from raylog.actors.cluster import Cluster, connect
+from raylog.actors.cluster import Cluster, connect_to_change
 from raylog.cli.arguments import (
     DEFAULT_NAME,
     Subparsers,
@@ -137,7 +137,7 @@ def _remove(options: argparse.Namespace) -> None:
 def _connected(options: argparse.Namespace) -> Cluster:
     """Raises ConfigError and OSError."""
     properties = read_properties(options.command_config)
-    return connect(options.name or DEFAULT_NAME, address=options.address, client_config=properties)
+    return connect_to_change(options.name or DEFAULT_NAME, address=options.address, client_config=properties)
 
 
 def _directory_of(controller: int, replicas: Iterable[QuorumReplica]) -> UUID:

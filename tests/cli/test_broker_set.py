@@ -15,6 +15,7 @@ from raylog.cli.main import main
 from raylog.client import reassignments
 from raylog.client.admin.admin_client import AdminClient
 from raylog.client.admin.topics import NewTopic
+from raylog.core.errors import KafkaError
 from raylog.core.ids import TopicPartition
 from tests.cli.conftest import Result
 from tests.support.cluster_thread import cluster_thread
@@ -125,3 +126,16 @@ def test_brokers_of_another_cluster_are_refused(brokers: Command, tmp_path: Path
         assert "is another cluster than that of the bootstrap servers" in brokers("decommission", "0", *servers).err
         assert "no cluster with this name" in brokers("decommission", "0", *servers, name="nowhere").err
         assert [broker.id for broker in raylog.connect(NAME).status()] == [0]
+
+
+def test_a_configuration_with_which_no_broker_starts_is_replaced_by_another(
+    brokers: Command, taken_port: int, tmp_path: Path
+) -> None:
+    with raylog.start(NAME, data_dir=str(tmp_path)):
+        refused = brokers("restart", "--all", "--config", f"listeners=PLAINTEXT://127.0.0.1:{taken_port}")
+        assert (refused.code, refused.out) == (1, "Restarting broker 0, 1 of 2.\n")
+        with pytest.raises(KafkaError, match="no broker is running"):
+            raylog.connect(NAME)
+        done = brokers("restart", "--all", "--config", f"listeners=PLAINTEXT://127.0.0.1:{taken_port + 1}", "--json")
+        assert (done.code, done.out) == (0, '{"restarted": [0]}\n')
+        assert raylog.connect(NAME).bootstrap_servers == f"127.0.0.1:{taken_port + 1}"

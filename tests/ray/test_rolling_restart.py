@@ -11,6 +11,7 @@ import pytest
 
 import raylog
 from raylog.actors import broker_restart
+from raylog.actors import cluster as actors_cluster
 from raylog.actors.broker_restart import not_in_sync_on
 from raylog.actors.cluster import cluster_status
 from raylog.client.admin.topics import describe_topics
@@ -76,3 +77,20 @@ def test_clients_get_no_error_while_all_nodes_restart_though_one_hangs(
     for load in loads:
         load.finish()
         assert read(cluster.bootstrap_servers, TOPIC, load.partition) == load.ledger
+
+
+def test_a_broker_that_hangs_hinders_neither_connect_nor_its_own_restart(
+    cluster: raylog.Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_restart, "STOP_SECONDS", 10.0)
+    monkeypatch.setattr(broker_restart, "ANSWER_SECONDS", 2.0)
+    monkeypatch.setattr(actors_cluster, "CHANGE_SECONDS", 2.0)
+    hung = cluster.status()[1]
+    os.kill(hung.pid, signal.SIGSTOP)
+    with raylog.connect("rolling") as connected:
+        others = [f"{each.host}:{each.port}" for each in cluster.status() if each.id != hung.id]
+        assert connected.bootstrap_servers == ",".join(others)
+        connected.restart_broker(hung.id, timeout_seconds=RESTART_SECONDS)
+    back = cluster.status()[1]
+    assert (back.state, back.port) == ("running", hung.port)
+    assert back.pid != hung.pid
