@@ -15,6 +15,7 @@ import ray
 from raylog.actors.data_dir import ClusterFiles, create_log_dirs
 from raylog.actors.earlier_versions import set_state
 from raylog.actors.former_process import wait_until_unlocked
+from raylog.actors.names import STOPPED
 from raylog.actors.node_actor import NodeActor, NodeSpec, PeerDirectory, exit_after_violation, new_nonce
 from raylog.broker.broker import Broker
 from raylog.broker.server import BrokerServer
@@ -87,7 +88,8 @@ class BrokerNode(NodeActor):
     async def status(self) -> BrokerStatus:
         node = ray.get_runtime_context().get_node_id()
         if self._server is None or self._broker is None:
-            return BrokerStatus(self._spec.node_id, "", 0, os.getpid(), node, "starting", "", {})
+            state = STOPPED if self._stopped else "starting"
+            return BrokerStatus(self._spec.node_id, "", 0, os.getpid(), node, state, "", {})
         shown = next(iter(self._broker.endpoints.values()))
         topics = {topic.name: len(topic.partitions) for topic in self._broker.image.topics.values()}
         cluster_id = self._broker.identity.cluster_id

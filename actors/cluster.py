@@ -27,8 +27,8 @@ from raylog.actors.broker_restart import (
 from raylog.actors.broker_set import KeptDirectory, add_broker, changing, remove_broker
 from raylog.actors.client_files import PROPERTIES_FILE
 from raylog.actors.cluster_actors import (
-    already_running,
     current_handles,
+    discard_remains,
     errors_of_ended_actor,
     make_actors,
     nodes_of,
@@ -510,12 +510,12 @@ def start(
 
 
 def _check_not_running(planned: ClusterFiles) -> None:
-    """Before anything is written: a cluster that runs is not to be changed. Raises ConfigError."""
+    """Before anything is written: a cluster that runs is not to be changed. What is left of one is removed. Raises
+    ConfigError."""
     from raylog.actors.former_process import check_unused
     from raylog.logstore.disk import RealDisk
 
-    if nodes_of(planned.name):
-        raise already_running(planned.name)
+    discard_remains(planned.name)
     if planned.cluster_id:
         node_ids = (*planned.broker_ids, *planned.coordinator_ids)
         directories = [path for node_id in node_ids for path in planned.log_paths(node_id)]

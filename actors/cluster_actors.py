@@ -13,9 +13,13 @@ from typing import TYPE_CHECKING, Any
 from raylog.actors.data_dir import ClusterFiles, check_same_cluster, delete_data_dir, find_data_dir, share_data_dir
 from raylog.actors.given_config import LOOPBACK, GivenConfig
 from raylog.actors.names import (
+    CHANGE_NAME,
+    GATEWAY_NAME,
+    STOPPED,
     SUPERVISOR_NAME,
     by_number,
     controller_name,
+    is_broker,
     is_coordinator,
     is_node,
     namespace_of,
@@ -34,6 +38,8 @@ RECREATED_SECONDS = 60.0
 RECREATED_POLL_SECONDS = 0.1
 READY_POLL_SECONDS = 0.1
 """An interrupted start ends within this time."""
+REMAINS_SECONDS = 5.0
+"""How long another program may take from its first actor to its first broker, and from its last broker to the end."""
 SUPERVISOR_SECONDS = 5.0
 """An actor that does not respond within this time is restarting; its answer is then left out."""
 
@@ -99,6 +105,41 @@ def make_actors(files: ClusterFiles, given: GivenConfig) -> tuple[dict[str, Any]
 
 def already_running(name: str) -> ConfigError:
     return ConfigError(f"name={name!r}: a cluster with this name is already running; use raylog.connect")
+
+
+def discard_remains(name: str) -> None:
+    """Kill the actors that a start or a stop has left behind, if its program was killed in the middle of it.
+
+    Raises ConfigError if the cluster is running. Another program may be starting or stopping it: that is waited for.
+    """
+    import ray
+
+    deadline, killed = time.monotonic() + REMAINS_SECONDS, False
+    while nodes := nodes_of(name):
+        if not _are_remains(name, nodes) or time.monotonic() > deadline + REMAINS_SECONDS:
+            raise already_running(name)
+        if time.monotonic() > deadline and not killed:
+            log.warning("killing what is left of the cluster", extra={"cluster": name, "nodes": ", ".join(nodes)})
+            for handle in current_handles(name, [GATEWAY_NAME, *nodes]).values():
+                if handle is not None:
+                    ray.kill(handle, no_restart=True)
+            killed = True
+        time.sleep(READY_POLL_SECONDS)
+
+
+def _are_remains(name: str, nodes: Sequence[str]) -> bool:
+    """Whether all brokers among the nodes were stopped for good. The supervisor is started last, and stopped first."""
+    import ray
+
+    handles = current_handles(name, [SUPERVISOR_NAME, CHANGE_NAME, *filter(is_broker, nodes)])
+    if handles.pop(SUPERVISOR_NAME) is not None or handles.pop(CHANGE_NAME) is not None:
+        return False
+    asked = [handle.status.remote() for handle in handles.values() if handle is not None]
+    answered, silent = ray.wait(asked, num_returns=len(asked), timeout=SUPERVISOR_SECONDS) if asked else ([], [])
+    try:
+        return not silent and all(status.state == STOPPED for status in ray.get(answered))
+    except ray.exceptions.RayError:  # it ends, or Ray restarts it
+        return False
 
 
 def make_supervisor(name: str, specs: Mapping[str, NodeSpec], host: Host) -> Any:

@@ -30,7 +30,7 @@ from raylog.actors.config_check import check_config
 from raylog.actors.data_dir import ClusterFiles, find_data_dir
 from raylog.actors.given_config import GivenConfig, NewConfig
 from raylog.actors.login import AdministratorLogin, create_users, prepare_login
-from raylog.actors.names import by_number, is_broker, is_controller, is_coordinator, node_id_of
+from raylog.actors.names import STOPPED, by_number, is_broker, is_controller, is_coordinator, node_id_of
 from raylog.actors.restart_order import restart_order
 from raylog.actors.waiting import wait_until_done
 from raylog.config.authorization import authorizer_settings
@@ -134,7 +134,7 @@ class ConfigChange:
                 status = ray.get(answer)
                 if is_controller(asked[answer]):
                     running[asked[answer]] = bool(status.active)
-                elif status.state != "starting":
+                elif status.state not in ("starting", STOPPED):
                     running[asked[answer]] = False
         return running
 

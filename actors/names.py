@@ -1,4 +1,4 @@
-"""The names of a cluster's actors in Ray."""
+"""The names of a cluster's actors in Ray, and of their states."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ SUPERVISOR_NAME = "supervisor"
 GATEWAY_NAME = "gateway"
 CHANGE_NAME = "change"
 """The actor that locks the cluster while brokers are added, removed or restarted."""
+STOPPED = "stopped"
+"""The state of a node that was asked to stop, and serves no more; its actor remains until it is killed."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 

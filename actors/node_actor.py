@@ -100,6 +100,7 @@ class NodeActor:
         self._niceness = raise_priority()
         self._spec = spec
         self._server: NodeServer | None = None
+        self._stopped = False
         self._starting = asyncio.get_running_loop().create_task(self._start())
         self._renewing = asyncio.get_running_loop().create_task(self._keep_certificate())
 
@@ -130,6 +131,7 @@ class NodeActor:
 
     async def stop(self) -> None:
         """Stop cleanly: everything is on disk on return. The actor remains, but serves no requests."""
+        self._stopped = True
         self._starting.cancel()
         self._renewing.cancel()
         server, self._server = self._server, None

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 
 import raylog
 from tests.compat.topics import create_topic
@@ -138,6 +139,21 @@ def test_two_clusters_are_independent() -> None:
         raylog.connect("left").stop()
         assert not answers(left.bootstrap_servers)
         assert read(right.bootstrap_servers, "t") == [(0, b"right")]
+
+
+@pytest.mark.parametrize("interrupted", ["start", "stop"])
+def test_what_a_program_that_was_killed_has_left_is_replaced(tmp_path: Path, interrupted: str) -> None:
+    """It was killed before it had made a broker, or when its brokers were stopped, but not all of its actors killed."""
+    data_dir = str(tmp_path / "data")
+    cluster = raylog.start("remains", data_dir=data_dir, brokers=2, group_coordinators=0, transaction_coordinators=0)
+    write(cluster.bootstrap_servers, "t", [b"kept"])
+    for broker_id in cluster.broker_ids:
+        ray.get(cluster.broker(broker_id).stop.remote())
+        if interrupted == "start":
+            ray.kill(cluster.broker(broker_id), no_restart=True)
+    with raylog.start("remains", data_dir=data_dir) as again:
+        assert again.bootstrap_servers == cluster.bootstrap_servers
+        assert read(again.bootstrap_servers, "t") == [(0, b"kept")]
 
 
 class TestErrors:
