@@ -81,7 +81,8 @@ class OffsetLookup:
             self.finish(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text))
         else:
             if topic is not None:
-                self.error = KafkaError(topic.error_code, f"{tp}: {topic.error_code.sentence}")
+                code = topic.error_code or ErrorCode.LEADER_NOT_AVAILABLE
+                self.error = KafkaError(code, f"{tp}: {code.sentence}")
             metadata.expire()
         return None
 
