@@ -231,6 +231,7 @@ class Cluster:
             others = [broker for broker in self.status() if broker.id != broker_id]
             kept = remove_broker(self.name, broker_id, self._reached_by(others))
             self._find_servers()
+            self._replace_console(None, log.warning)
         return kept
 
     def add_controllers(self, count: int = 1) -> list[ControllerStatus]:
@@ -330,6 +331,18 @@ class Cluster:
         elif self._owned:
             self.client_config = {}
         self._client_properties = checked_properties(self.client_config)
+        self._replace_console({} if login is None and not change.secure else self.client_config or None, report)
+
+    def _replace_console(self, client_config: Mapping[str, Any] | None, report: Callable[[str], None]) -> None:
+        """Where brokers, or the way to them, have changed, the console if there is one begins with the new ones. None
+        stands for the properties that it has."""
+        from raylog.actors.gateway import replace_gateway
+
+        properties = None if client_config is None else checked_properties(client_config)
+        try:
+            replace_gateway(self.name, self.bootstrap_servers, properties)
+        except KafkaError as error:
+            report(f"The console is not served any more: {error.message}.")
 
     def stop(self) -> None:
         """Stop all actors cleanly, and the local Ray if it was started for this cluster. Can be called twice."""

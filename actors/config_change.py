@@ -90,6 +90,11 @@ class ConfigChange:
         self._restarted: list[str] = []
         self._check_nodes_can_connect(former)
 
+    @property
+    def secure(self) -> bool:
+        """Whether the cluster is a secure one with it."""
+        return self._given.secure
+
     def carry_out(self, *, timeout_seconds: float) -> AdministratorLogin | None:
         """Restart all nodes; the timeout applies to each. Returns the administrator's login, if it is known here.
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final
 
 import ray
 
+from raylog.actors.cluster_actors import current_handles
 from raylog.actors.names import GATEWAY_NAME, namespace_of
 from raylog.actors.placement import alive_hosts, placed_on
+from raylog.actors.waiting import wait_until_done
 from raylog.client.admin.admin_client import admin_client
 from raylog.client.client_config import ClientConfig
 from raylog.config.client import SASL_JAAS_CONFIG
@@ -24,6 +28,7 @@ from raylog.core.password import Password
 
 log = logging.getLogger("raylog.actors")
 ANSWER_SECONDS: Final = 5.0
+STOP_SECONDS: Final = 30.0
 
 
 @ray.remote(num_cpus=0, max_restarts=-1)
@@ -32,6 +37,7 @@ class GatewayActor:
 
     def __init__(self, options: ConsoleOptions) -> None:
         log_to_stderr()
+        self._options = options
         self._refused: ConfigError | None = None
         try:
             self._server = ConsoleServer(options)
@@ -45,6 +51,10 @@ class GatewayActor:
         if self._refused is not None:
             raise self._refused
         return self._server.url
+
+    async def options(self) -> ConsoleOptions:
+        """Those with which it serves, with the port on which it does. Raises ConfigError."""
+        return replace(self._options, port=int((await self.url()).rpartition(":")[2]))
 
     async def stop(self) -> None:
         """Returns when every session is closed."""
@@ -83,6 +93,29 @@ def start_gateway(
         if isinstance(error, ray.exceptions.RayTaskError) and isinstance(error.cause, ConfigError):
             raise ConfigError(f"console: {error.cause.message}") from None
         raise
+
+
+def replace_gateway(name: str, bootstrap_servers: str, properties: Mapping[str, str | Password] | None) -> None:
+    """Serve the console of a cluster that was started with one by other brokers, on the same port.
+
+    `properties` are those of a client; None: those that it has. Raises ConfigError if it cannot be served any more.
+    """
+    former = current_handles(name, [GATEWAY_NAME])[GATEWAY_NAME]
+    if former is None:
+        return
+    try:
+        options: ConsoleOptions = ray.get(former.options.remote(), timeout=ANSWER_SECONDS)
+        ray.get(former.stop.remote(), timeout=ANSWER_SECONDS)
+    except ray.exceptions.RayError as error:
+        raise ConfigError(f"console: it does not answer: {type(error).__name__}") from error
+    ray.kill(former, no_restart=True)
+
+    def name_is_taken() -> str:
+        return "" if current_handles(name, [GATEWAY_NAME])[GATEWAY_NAME] is None else "its process has not ended"
+
+    wait_until_done(name_is_taken, "the console was stopped", time.monotonic() + STOP_SECONDS)
+    used = options.config.properties if properties is None else properties
+    start_gateway(name, bootstrap_servers, used, port=options.port)
 
 
 def gateway_url(handle: Any) -> str | None:

@@ -49,6 +49,24 @@ def test_a_secure_cluster_has_a_console_that_outlives_its_process(tmp_path: Path
     assert status_of(browser) == 0
 
 
+def test_the_console_follows_a_change_of_the_configuration() -> None:
+    with raylog.start("moving", console=True, **WITHOUT_COORDINATORS) as cluster:
+        url = cluster.console_url
+        assert url is not None
+        port = free_port()
+        cluster.rolling_restart(config={"listeners": f"PLAINTEXT://127.0.0.1:{port}"})
+        assert cluster.console_url == url
+        browser = Browser(url)
+        assert browser.open()["bootstrap_servers"] == f"127.0.0.1:{port}"
+        assert [each["port"] for each in browser.get("/api/overview").json["brokers"]] == [port]
+
+        cluster.rolling_restart(config={"listeners": f"SASL_SSL://127.0.0.1:{port}"}, secure=True)
+        assert browser.open()["login"]
+        jaas = parse_jaas(cluster.client_config["sasl.jaas.config"]).options
+        assert browser.log_in(jaas["username"], jaas["password"], "SCRAM-SHA-512").status == 200
+        assert browser.get("/api/overview").status == 200
+
+
 def status_of(browser: Browser) -> int:
     """Of a request that needs a session; 0 if nothing answers."""
     try:
