@@ -13,7 +13,7 @@ from raylog.client.client_config import ClientConfig
 from raylog.config.client import BOOTSTRAP_SERVERS
 from raylog.config.properties import parse_properties
 from raylog.config.table import is_sensitive
-from raylog.core.config import INT_MAX, LONG_MAX
+from raylog.core.config import INT_MAX, LONG_MAX, SHOWN_CHARACTERS_MAX, shown
 from raylog.core.errors import ConfigError
 from raylog.core.ids import TopicPartition
 
@@ -83,7 +83,7 @@ def topic_and_partitions(text: str) -> tuple[str, tuple[int, ...] | None]:
     if not colon:
         return topic, None
     parts = numbers.split(",")
-    if not topic or not all(part.isdecimal() and int(part) <= INT_MAX for part in parts):
+    if not topic or not all(part.isdecimal() and _bounded(part, INT_MAX) <= INT_MAX for part in parts):
         raise argparse.ArgumentTypeError(f"{text!r}: must be a topic, or topic:0,1,...")
     return topic, tuple(int(part) for part in parts)
 
@@ -112,7 +112,7 @@ def id_and(value: Callable[[str], Any]) -> Callable[[str], tuple[int, Any]]:
 
     def parse(text: str) -> tuple[int, Any]:
         broker_id, colon, rest = text.partition(":")
-        if not colon or not broker_id.isdecimal() or int(broker_id) > INT_MAX:
+        if not colon or not broker_id.isdecimal() or _bounded(broker_id, INT_MAX) > INT_MAX:
             raise argparse.ArgumentTypeError(f"{text!r}: must begin with the id of a broker and a colon")
         return int(broker_id), value(rest)
 
@@ -179,8 +179,16 @@ class _WholeNumber:
         self._maximum = maximum
 
     def __call__(self, text: str) -> int:
-        if not text.isdecimal() or int(text) < self._minimum:
+        if not text.isdecimal():
             raise argparse.ArgumentTypeError(f"{text!r}: must be a whole number of at least {self._minimum}")
-        if int(text) > self._maximum:
-            raise argparse.ArgumentTypeError(f"{text!r}: must be at most {self._maximum}")
-        return int(text)
+        number = _bounded(text, self._maximum)
+        if number < self._minimum:
+            raise argparse.ArgumentTypeError(f"{text!r}: must be a whole number of at least {self._minimum}")
+        if number > self._maximum:
+            raise argparse.ArgumentTypeError(f"{shown(text)}: must be at most {self._maximum}")
+        return number
+
+
+def _bounded(digits: str, maximum: int) -> int:
+    """The number, or one above the maximum: Python does not read numbers of thousands of digits."""
+    return int(digits) if len(digits) <= SHOWN_CHARACTERS_MAX else maximum + 1

@@ -114,6 +114,14 @@ class _Parser(argparse.ArgumentParser):
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return parsed, unknown
 
+    def _get_values(self, action: Any, arg_strings: Any) -> Any:
+        """`--key-separator=--` has the value `--`, which argparse of Python 3.11 takes for the end of the options."""
+        if action.option_strings and action.nargs is None and arg_strings == ["--"]:
+            value = self._get_value(action, "--")
+            self._check_value(action, value)
+            return value
+        return super()._get_values(action, arg_strings)
+
     def error(self, message: str) -> NoReturn:
         self.exit(WRONG_USAGE, f"{self.prog}: {' '.join(message.split())} (see {self.prog} --help)\n")
 

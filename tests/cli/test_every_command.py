@@ -114,6 +114,32 @@ def test_an_unknown_option_is_one_line(name: str, capsys: pytest.CaptureFixture[
     assert f"(see {COMMANDS[name].prog} --help)" in err
 
 
+def test_two_dashes_can_be_the_value_of_an_option() -> None:
+    options = make_parser(["produce"]).parse_args(["produce", "orders", "--key-separator=--"])
+    assert options.key_separator == "--"
+    assert make_parser(["produce"]).parse_args(["produce", "--", "orders"]).topic == "orders"
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("topics create t --partitions", "must be at most 2147483647"),
+        ("reassign generate --broker-list", "must be at most 2147483647"),
+        ("start --broker-config", "must begin with the id of a broker and a colon"),
+        ("log-dirs move --broker 0 --to d", "must be a topic, or topic:0,1,..."),
+    ],
+)
+def test_a_number_of_thousands_of_digits_is_too_large(
+    command: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    digits = "9" * 5000
+    value = {"start": f"{digits}:a=b", "log-dirs": f"t:{digits}"}.get(command.split()[0], digits)
+    with pytest.raises(SystemExit) as ended:
+        main([*command.split(), value])
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+
+
 @pytest.mark.usefixtures("files")
 @pytest.mark.parametrize("name", [name for name in OF_BROKERS if name not in WITHOUT_REQUESTS])
 def test_an_unreachable_cluster_is_one_line(
