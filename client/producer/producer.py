@@ -67,13 +67,12 @@ class Delivery:
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """Where the record was appended. Raises KafkaError if it was not, TimeoutError after `timeout` seconds."""
         if not self._batch.done:
-            with self._changed:
-                if not self._changed.wait_for(self.done, timeout):
-                    raise TimeoutError(f"not acknowledged within {timeout} s")
+            _wait_for_end(self._changed, self.done, timeout)
         return self._batch.metadata(self._index, self._timestamp_ms)
 
     def exception(self, timeout: float | None = None) -> KafkaError | None:
-        """Why the record was not appended; None if it was. Raises TimeoutError after `timeout` seconds."""
+        """Why the record was not appended; None if it was. Raises as `result` if that is not known in time."""
+        _wait_for_end(self._changed, self.done, timeout)
         try:
             self.result(timeout)
         except KafkaError as error:
@@ -96,9 +95,7 @@ class MessageDelivery(Delivery):
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """Where the last chunk was appended. Raises as for any record, if one of the chunks was not appended."""
-        with self._changed:
-            if not self._changed.wait_for(self.done, timeout):
-                raise TimeoutError(f"not acknowledged within {timeout} s")
+        _wait_for_end(self._changed, self.done, timeout)
         return self._outcome.result()
 
 
@@ -120,10 +117,17 @@ class TableDelivery:
 
         Raises the KafkaError of the first rows that were not, and TimeoutError after `timeout` seconds.
         """
-        with self._changed:
-            if not self._changed.wait_for(self.done, timeout):
-                raise TimeoutError(f"not acknowledged within {timeout} s")
+        _wait_for_end(self._changed, self.done, timeout)
         return appended_rows(self._batches)
+
+
+def _wait_for_end(changed: threading.Condition, done: Callable[[], bool], timeout: float | None) -> None:
+    """Raises TimeoutError, and KafkaError in the thread of the connections, which would wait for itself."""
+    with changed:
+        if not done() and timeout != 0 and shared_io_thread().is_current:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "result() would wait for the callback that calls it")
+        if not changed.wait_for(done, timeout):
+            raise TimeoutError(f"not acknowledged within {timeout} s")
 
 
 class Producer:
@@ -166,6 +170,8 @@ class Producer:
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         """Held while the core is used; notified when something has become possible."""
+        self._telling: list[ProducerBatch] = []
+        """Those whose callbacks are being called."""
         self._waiting = 0
         """How many callers wait for metadata or memory."""
         self._loop = NetworkLoop(
@@ -384,18 +390,20 @@ class Producer:
     def flush(self, timeout: float | None = None) -> int:
         """Send everything now, and wait until all that was sent before is acknowledged or has failed.
 
-        Returns how many of these records are unfinished after `timeout` seconds, as confluent-kafka's does.
+        The callbacks of these records have been called then. Returns how many of the records are unfinished after
+        `timeout` seconds, as confluent-kafka's does.
         """
         if self._thread.is_current:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "flush() would wait for the callback that calls it")
         with self._changed:
-            batches = deque(self._core.sender.unfinished)
-            self._core.sender.flushes += 1
+            sender = self._core.sender
+            batches = deque((*self._telling, *sender.completed, *sender.unfinished))
+            sender.flushes += 1
             self._loop.poke_threadsafe()
             try:
                 self._changed.wait_for(lambda: all_delivered(batches), timeout)
             finally:
-                self._core.sender.flushes -= 1
+                sender.flushes -= 1
             return sum(batch.builder.count for batch in batches if not batch.delivered)
 
     def init_transactions(self, timeout: float | None = None) -> None:
@@ -533,10 +541,12 @@ class Producer:
         """In the thread of the connections: tell about the batches that have ended, and wake who waits."""
         with self._changed:
             completed, self._core.sender.completed = self._core.sender.completed, []
+            self._telling += completed
         for batch in completed:
             call_callbacks(batch)
         if completed or self._waiting:
             with self._changed:
+                self._telling = [batch for batch in self._telling if not batch.delivered]
                 self._changed.notify_all()
 
 
@@ -548,7 +558,7 @@ def call_callbacks(batch: ProducerBatch) -> None:
                 on_delivery(batch.record_errors.get(index, batch.error), None)
             else:
                 on_delivery(None, batch.metadata(index, timestamp_ms))
-        except Exception:
+        except (Exception, SystemExit):  # which would end a connection, and no program
             log.exception("error in a delivery callback", extra={"tp": str(batch.tp)})
     batch.callbacks.clear()
     batch.mark_delivered()

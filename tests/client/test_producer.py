@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections import Counter
@@ -31,6 +32,7 @@ from raylog.transport.endpoints import UNIX_PEER
 from tests.client.producer_faces import FACES, Face
 from tests.client.served import DOORS, JAAS, Served, Target
 from tests.support.certificates import Certificates
+from tests.support.hang import HANG_SECONDS
 from tests.support.ports import free_ports
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -445,6 +447,53 @@ def test_callbacks_and_close_in_one(target: Target) -> None:
     assert all(error is None or isinstance(error, ClientClosedError) for error, _ in told)
     with Producer(**target.settings("unix")) as other:
         assert other.send(topic, b"end").result().offset <= len(acknowledged) + 1
+
+
+def test_flush_waits_for_callbacks_that_are_being_called(target: Target) -> None:
+    """Also for those of records that were acknowledged before it was called."""
+    topic = target.new_topic()
+    goes_on = threading.Event()
+    told: list[RecordMetadata | None] = []
+
+    def on_delivery(error: KafkaError | None, metadata: RecordMetadata | None) -> None:
+        goes_on.wait(HANG_SECONDS)
+        told.append(metadata)
+
+    with Producer(**target.settings("unix")) as producer:
+        delivery = producer.send(topic, b"v", on_delivery=on_delivery)
+        while not delivery.done():
+            time.sleep(0.01)
+        assert producer.flush(0.1) == 1
+        goes_on.set()
+        assert producer.flush(HANG_SECONDS) == 0
+        assert told == [delivery.result()]
+
+
+def test_a_callback_cannot_wait_for_a_record(target: Target) -> None:
+    """It would wait for its own thread, which all clients of the process share."""
+    topic = target.new_topic()
+    told: list[tuple[str, str]] = []
+    with Producer(**target.settings("unix")) as producer:
+
+        def on_delivery(error: KafkaError | None, metadata: RecordMetadata | None) -> None:
+            delivery, rows = producer.send(topic, b"w"), producer.send_plain(topic, [(b"k", b"x")])
+            told.extend(code_of(call) for call in (delivery.result, delivery.exception, rows.result))
+            with suppress(TimeoutError):
+                told.append(("result", str(delivery.result(0))))
+
+        producer.send(topic, b"v", on_delivery=on_delivery)
+        assert producer.flush(HANG_SECONDS) == 0
+    assert told == [("KafkaError INVALID_REQUEST", "result() would wait for the callback that calls it")] * 3
+
+
+def test_a_callback_that_exits_ends_nothing(target: Target) -> None:
+    topic = target.new_topic()
+    told: list[RecordMetadata | None] = []
+    with Producer(**target.settings("unix"), linger_ms=10_000) as producer:
+        producer.send(topic, b"v", on_delivery=lambda error, metadata: sys.exit(1))
+        producer.send(topic, b"w", on_delivery=lambda error, metadata: told.append(metadata))
+        assert producer.flush(HANG_SECONDS) == 0
+        assert [metadata.offset for metadata in told if metadata is not None] == [1]
 
 
 def test_confluents_and_kafka_pythons_calls(target: Target) -> None:
