@@ -245,28 +245,31 @@ class AsyncProducer:
             ended = asyncio.Event()
             message_id = uuid4().hex.encode()
             return await self._send_message(OutgoingMessage(record, source, large, message_id, ended.set), ended)
-        return AsyncDelivery(*await self._append(record), stamp, self._ends)
+        batch, fresh = await self._appended(record)
+        delivery = AsyncDelivery(batch, batch.builder.count - 1, stamp, self._ends)
+        if fresh:
+            await asyncio.sleep(0)  # a loop that only sends lets the connections work
+        return delivery
 
-    async def _append(self, record: ProducerRecord) -> tuple[ProducerBatch, int]:
-        """The batch that the record is in, and its number there."""
+    async def _appended(self, record: ProducerRecord) -> tuple[ProducerBatch, bool]:
+        """The batch that the record is in, and whether the connections have something new to do."""
         appended = self._core.try_append(record, now())
         if appended is None:
             appended = await self._append_later(record)
-        batch, fresh = appended
-        index = batch.builder.count - 1
-        if fresh:
+        if appended[1]:
             self._poke()
-            await asyncio.sleep(0)  # a loop that only sends lets the connections work
-        return batch, index
+        return appended
 
     async def _send_message(self, message: OutgoingMessage, ended: asyncio.Event) -> AsyncDelivery:
         """Append its records as memory admits them."""
         begun = False
         try:
             for record in message.records():
-                batch, _ = await self._append(record)
+                batch, fresh = await self._appended(record)
                 message.partition = batch.tp.partition
                 begun = True
+                if fresh:
+                    await asyncio.sleep(0)
         except BaseException as error:
             if begun:
                 self._core.message_failed(error)

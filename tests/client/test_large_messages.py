@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import io
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 from raylog.client.chunks.envelope import chunk_of
 from raylog.client.consumer.consumer import Consumer
 from raylog.client.errors import AbortableError, LargeMessageDroppedError, SerializationError
+from raylog.client.producer.async_producer import AsyncProducer
 from raylog.client.producer.producer import Producer
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
@@ -407,6 +409,31 @@ def test_a_transaction_whose_large_message_was_interrupted_is_not_committed(targ
     with pytest.raises(AbortableError, match="a large message was interrupted: KeyboardInterrupt"):
         producer.commit_transaction()
     producer.abort_transaction()
+
+
+def test_a_transaction_whose_large_message_was_cancelled_is_not_committed(target: Target) -> None:
+    """Also if that was right behind its first chunk."""
+    topic = target.new_topic()
+
+    async def run() -> None:
+        settings: dict[str, Any] = {"large_message_enabled": True, "max_message_segment_bytes": SEGMENT}
+        async with AsyncProducer(
+            **target.settings("unix"), transactional_id=f"cancelled-{topic}", **settings
+        ) as producer:
+            await producer.init_transactions()
+            producer.begin_transaction()
+            await (await producer.send(topic, b"small"))
+            task = asyncio.create_task(producer.send(topic, value_of(5000)))
+            await asyncio.sleep(0)
+            assert len(producer) == 1
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            with pytest.raises(AbortableError, match="a large message was interrupted: CancelledError"):
+                await producer.commit_transaction()
+            await producer.abort_transaction()
+
+    asyncio.run(run())
 
 
 def test_a_failed_chunk_fails_the_message(target: Target, make: Make) -> None:
