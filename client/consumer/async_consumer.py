@@ -191,9 +191,10 @@ class AsyncConsumer(AsyncioFace, ConsumerCalls):
             self._core.raise_error()
             return state.positioned
 
-        if not await self._until(found, self._timeout_ms(timeout) / 1000):
-            raise self._no_position(state)
-        return self._core.safe_position(state)
+        with self._awaiting(state):
+            if not await self._until(found, self._timeout_ms(timeout) / 1000):
+                raise self._no_position(state)
+            return self._core.safe_position(state)
 
     async def beginning_offsets(
         self, partitions: Iterable[Partition], *, timeout: float | None = None

@@ -274,6 +274,15 @@ class ConsumerCalls(ABC):
         return KafkaError(code, f"the position in {state.tp} was not found in time{reason}")
 
     @contextmanager
+    def _awaiting(self, state: PartitionState) -> Iterator[None]:
+        """Its position is looked up meanwhile, also in the callback that tells of the partition."""
+        state.awaited = True
+        try:
+            yield
+        finally:
+            state.awaited = False
+
+    @contextmanager
     def _asking_for(self, topic: str) -> Iterator[None]:
         """Its metadata is asked for meanwhile."""
         before = self._core.asked_topics

@@ -218,9 +218,10 @@ class Consumer(BlockingFace, ConsumerCalls):
                 self._core.raise_error()
                 return state.positioned
 
-            if not self._wait_until(found, self._timeout_ms(timeout) / 1000):
-                raise self._no_position(state)
-            return self._core.safe_position(state)
+            with self._awaiting(state):
+                if not self._wait_until(found, self._timeout_ms(timeout) / 1000):
+                    raise self._no_position(state)
+                return self._core.safe_position(state)
 
     def beginning_offsets(
         self, partitions: Iterable[Partition], *, timeout: float | None = None

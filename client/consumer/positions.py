@@ -68,7 +68,7 @@ class Positions:
 
     def run(self, now: Now) -> None:
         self._ran_ms = now.monotonic_ms
-        states = [state for state in self._subscription.partitions.values() if not state.pending]
+        states = [state for state in self._subscription.partitions.values() if not state.pending or state.awaited]
         self._begin_at_committed(states, now)
         wanted: defaultdict[int, dict[TopicPartition, int]] = defaultdict(dict)
         for state in states:

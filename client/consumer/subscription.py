@@ -38,6 +38,8 @@ class PartitionState:
     """Whether `on_assign` was called for it."""
     pending: bool = False
     """A rebalance callback for it is due or running: nothing is fetched or returned."""
+    awaited: bool = False
+    """The user waits for its position, which is looked up also for a callback that is running."""
     buffered: deque[FetchedBatches] = field(default_factory=deque)
     moves: int = field(default_factory=lambda: next(_moves))
     """Another number after each change of the position but by reading: older responses are dropped. No two partitions

@@ -553,6 +553,36 @@ def test_a_callback_may_unsubscribe(target: Target, make: Make, face: Any, proto
 
 
 @faces
+@protocols
+def test_a_callback_may_ask_for_the_position(target: Target, make: Make, face: Any, protocol: str) -> None:
+    """By the committed offset, and after a seek; nothing is returned before the callback has ended."""
+    topic, group = target.new_topic(2), target.new_group()
+    write(target, topic, b"a", b"b", b"c")
+    tp = TopicPartition(topic, 0)
+    other = make(group_id=group, enable_auto_commit=False)
+    other.assign([tp])
+    other.commit({tp: 1})
+    told: list[int] = []
+
+    def ask(consumer: Consumer, partitions: Any) -> None:
+        told.append(consumer.position(tp, timeout=HANG_SECONDS))
+        consumer.seek_to_end(tp)
+        told.append(consumer.position(tp, timeout=HANG_SECONDS))
+        consumer.seek(tp, 2)
+
+    async def ask_async(consumer: AsyncConsumer, partitions: Any) -> None:
+        told.append(await consumer.position(tp, timeout=HANG_SECONDS))
+        consumer.seek_to_end(tp)
+        told.append(await consumer.position(tp, timeout=HANG_SECONDS))
+        consumer.seek(tp, 2)
+
+    consumer = make(face, group_id=group, group_protocol=protocol)
+    consumer.subscribe(topic, on_assign=ask if face is Consumer else ask_async)
+    assert values(read(consumer, 1)) == [b"c"]
+    assert told == [1, 3]
+
+
+@faces
 def test_close_closes_the_connections_also_if_on_revoke_fails(target: Target, make: Make, face: Any) -> None:
     def fail(*given: object) -> None:
         raise ValueError("of on_revoke")
