@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -351,5 +352,6 @@ class Consumer(BlockingFace, ConsumerCalls):
             self._unlocked(partial(self._interceptors.on_commits, self._committed_offsets))
         done = [each for each in self._commits if each[0].done]
         self._commits = [each for each in self._commits if not each[0].done]
-        for commit, on_commit in done:
-            self._unlocked(partial(on_commit, commit.error, dict(commit.offsets)))
+        with ExitStack() as calls:  # what one raises is raised after all of them
+            for commit, on_commit in reversed(done):
+                calls.callback(self._unlocked, partial(on_commit, commit.error, dict(commit.offsets)))

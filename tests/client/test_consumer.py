@@ -416,6 +416,25 @@ def test_a_commit_that_is_not_waited_for_is_told(target: Target, make: Make, pro
     assert offsets[TopicPartition(topic, 0)].offset == 1
 
 
+def test_each_commit_is_told_though_an_earlier_callback_fails(target: Target, make: Make) -> None:
+    topic = target.new_topic()
+    consumer = make(group_id=target.new_group(), enable_auto_commit=False)
+    consumer.assign([(topic, 0)])
+    told: list[str] = []
+
+    def on_commit(name: str, error: KafkaError | None, _: object) -> None:
+        told.append(name)
+        if name != "third":
+            raise ValueError(name)
+
+    for number, name in enumerate(("first", "second", "third")):
+        consumer.commit_async({(topic, 0): number}, on_commit=partial(on_commit, name))
+    consumer.committed([(topic, 0)])  # which the coordinator answers after the commits
+    with pytest.raises(ValueError, match=r"first|second"):
+        consumer.poll(0)
+    assert told == ["first", "second", "third"]
+
+
 @pytest.mark.parametrize("strategy", [*STRATEGIES, "sticky", "range,cooperative-sticky"])
 def test_partitions_are_shared(target: Target, make: Make, strategy: str) -> None:
     topic, group = target.new_topic(4), target.new_group()
