@@ -187,9 +187,11 @@ class ReassemblyPool:
         """Where to read from, to deliver all messages that end at `offset` or later, as far as their first chunks are
         known: those that were read and are unfinished, or among the latest that were completed."""
         partition = self._partitions.setdefault(tp, _Partition(offset))
-        before = [first for first, last in partition.completed.values() if first < offset <= last]
-        before += [each.first_offset for each in partition.unfinished.values() if each.first_offset < offset]
-        start = min(before, default=offset)
+        before = [first for first, last in partition.completed.values() if offset <= last < OFFSET_END]
+        open_ends = [first for first, last in partition.completed.values() if last == OFFSET_END]
+        open_ends += [each.first_offset for each in partition.unfinished.values()]
+        before += [first for first in open_ends if offset - first <= self._offset_gap_max]  # others would be dropped
+        start = min((first for first in before if first < offset), default=offset)
         self._restart(tp, partition, start)
         partition.deliver_from = offset
         return start

@@ -291,3 +291,14 @@ def test_a_position_that_was_moved_forgets_what_was_to_be_skipped() -> None:
     pool.begin_at_committed(tp, 0, "raylog.deliver-from=3")
     assert [record.offset for record in pool.take(tp, plain, 0, 5)] == [3, 4]
     assert [record.offset for record in pool.take(tp, plain[1:], 1, 5)] == [1, 2, 3, 4]
+
+
+def test_seek_does_not_go_back_to_a_message_that_would_be_dropped_on_the_way() -> None:
+    tp = TPS[0]
+    chunk = records_of(0, b"0123456789", 5, tp, None)[0]._replace(offset=0)
+    pool = Reader(Random(0), {}, offset_gap_max=100).pool
+    pool.take(tp, [chunk], 0, 1)
+    assert pool.seek(tp, 100) == 0
+    pool.take(tp, [chunk], 0, 1)
+    assert pool.seek(tp, 101) == 101
+    assert pool.seek(tp, 100) == 0  # it is not forgotten
