@@ -86,6 +86,7 @@ class ConsumerCore:
                 tracked_max=settings.large.tracked_max,
             )
             self._positions.on_begin = self._begin_at_committed
+            self._positions.on_truncated = self.pool.seek
         self._fetcher = Fetcher(self.network, self.subscription, settings, self._positions)
         self.member: GroupMember | ConsumerGroupMember
         shared = (self.network, self._coordinators, self._requests, self.subscription, settings)

@@ -231,7 +231,8 @@ class Fetcher:
             self._positions.raise_error(KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, where))
             return
         log.warning("log truncated", extra={"tp": str(state.tp), "offset": diverging.end_offset})
-        state.seek(diverging.end_offset, diverging.epoch)
+        start = self._positions.on_truncated(state.tp, diverging.end_offset)
+        state.seek(start, diverging.epoch if start == diverging.end_offset else NO_LEADER_EPOCH)
 
     def _refused(self, state: PartitionState, error: KafkaError, now: Now) -> None:
         state.replica_id = None

@@ -61,6 +61,8 @@ class Positions:
         self.raise_error = on_error
         self.on_begin: Callable[[TopicPartition, OffsetAndMetadata], None] = lambda tp, committed: None
         """Called for a partition that is read from its committed offset on."""
+        self.on_truncated: Callable[[TopicPartition, int], int] = lambda tp, end_offset: end_offset
+        """Called for a partition whose log was truncated to this offset, for where to go on reading."""
         self._committed: OffsetFetch | None = None
         self._moves: dict[TopicPartition, int] = {}
         """Of the partitions whose committed offsets are asked for."""

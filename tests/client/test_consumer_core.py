@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from raylog.client.chunks.envelope import Chunk, chunk_headers
 from raylog.client.consumer.assignors import ASSIGNORS
 from raylog.client.consumer.core import ConsumerCore
-from raylog.client.consumer.fetched import FetchedBatches
+from raylog.client.consumer.fetched import ConsumerRecord, FetchedBatches
 from raylog.client.consumer.group_member import GroupMember
 from raylog.client.consumer.offset_requests import OffsetCommit, OffsetFetch
 from raylog.client.consumer.records import arrow_batches
@@ -162,6 +163,21 @@ def test_a_truncated_log_never_moves_the_position_forwards(core: ConsumerCore, e
     result = SimpleNamespace(error_code=ErrorCode.NONE, diverging_epoch=diverging)
     core._fetcher._answered_partition(state, result, ZERO_TOPIC_ID, 5, NOW)
     assert (state.position, state.epoch) == (position, 3)
+
+
+@pytest.mark.parametrize(("end_offset", "position"), [(4, (2, -1)), (3, (2, -1)), (2, (2, 3)), (1, (1, 3))])
+def test_the_first_chunks_of_a_message_are_read_again_if_others_are_truncated(
+    end_offset: int, position: tuple[int, int]
+) -> None:
+    """Its producer sends those again, behind the ones that are left."""
+    core = new_core(**{"large.message.enabled": "true"})
+    assert core.pool is not None
+    state = core.subscription.state(TP)
+    headers = tuple(chunk_headers(Chunk(b"1" * 32, 0, 3, 30, None)))
+    core.pool.take(TP, [ConsumerRecord(TP.topic, 0, 2, 0, 0, None, bytes(10), headers)], 0, 5)
+    state.seek(5, 4)
+    core._fetcher._truncated(state, SimpleNamespace(end_offset=end_offset, epoch=3))
+    assert (state.position, state.epoch) == position
 
 
 def test_without_a_reset_policy_only_a_truncation_before_the_position_is_an_error() -> None:
