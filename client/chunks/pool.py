@@ -156,6 +156,13 @@ class ReassemblyPool:
         self._drop_far_behind(tp, partition)
         return found
 
+    def forget_oldest(self) -> None:
+        """Remember the latest complete messages only. Before each poll(): `seek` leads back to all that the last one
+        has taken, if it could not return them."""
+        for partition in self._partitions.values():
+            while len(partition.completed) > self._tracked_max:
+                del partition.completed[next(iter(partition.completed))]
+
     def expire(self) -> None:
         """Drop what is too old."""
         while self._all:
@@ -241,7 +248,6 @@ class ReassemblyPool:
         self.statistics.completed += 1
         before = partition.completed.pop(chunk.message_id, (message.first_offset, record.offset))
         partition.completed[chunk.message_id] = (min(before[0], message.first_offset), record.offset)
-        self._forget_oldest(partition)
         headers = headers_of_message(record.headers)
         return record._replace(key=message.key, value=message.buffer.getvalue(), headers=headers)
 
@@ -280,12 +286,7 @@ class ReassemblyPool:
         for message_id, message in list(partition.unfinished.items()):
             self._remove(tp, message)
             partition.completed[message_id] = (message.first_offset, OFFSET_END)
-        self._forget_oldest(partition)
         partition.next_offset, partition.deliver_from = start, 0
-
-    def _forget_oldest(self, partition: _Partition) -> None:
-        while len(partition.completed) > self._tracked_max:
-            del partition.completed[next(iter(partition.completed))]
 
     def _drop(self, tp: TopicPartition, message: _Unfinished, reason: DropReason) -> None:
         self._remove(tp, message)

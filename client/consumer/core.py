@@ -203,6 +203,8 @@ class ConsumerCore:
         The positions move behind them. They stay in `taken`, to be taken back if the user does not get them.
         """
         begun = [(state, state.position) for state in self._in_turn()]
+        if self.pool is not None:
+            self.pool.forget_oldest()
         taken = self.taken = list[ConsumerRecord]()
         try:
             for state, _ in begun:

@@ -291,6 +291,28 @@ def test_seek_to_a_delivered_offset_begins_at_the_first_chunk(target: Target, ma
 
 
 @faces
+def test_messages_of_one_poll_are_returned_again_however_few_are_remembered(
+    target: Target, make: Make, face: Any
+) -> None:
+    topic = target.new_topic()
+    with make(Producer) as producer:
+        for number in range(5):
+            producer.send(topic, b"%d" % number * 2 * SEGMENT)
+    failed: list[bytes] = []
+
+    def deserialized(value: bytes, _: Any) -> bytes:
+        if value[:1] == b"1" and not failed:
+            failed.append(value)
+            raise ValueError
+        return value[:1]
+
+    settings = {"fetch_min_bytes": 10 * SEGMENT, "max_tracked_messages_per_partition": 1}
+    consumer = make(face, value_deserializer=deserialized, **settings)
+    consumer.assign([(topic, 0)])
+    assert [record.value for record in polled(consumer, 5)] == [b"0", b"1", b"2", b"3", b"4"]
+
+
+@faces
 def test_arrow_is_refused(target: Target, make: Make, face: Any) -> None:
     pytest.importorskip("pyarrow")
     consumer = make(face)
