@@ -13,15 +13,20 @@ from pathlib import Path
 from typing import Any, Final
 
 from raylog.client.chunks.envelope import digest_text, new_digest
-from raylog.client.chunks.references import StoredValue, ValueMissing, ValueStore, store_failed
+from raylog.client.chunks.references import (
+    UNFINISHED,
+    StoredValue,
+    ValueMissing,
+    ValueStore,
+    is_of_value,
+    store_failed,
+)
 from raylog.client.chunks.splitting import Pieces
 from raylog.config.large_messages import SEND_STORE_URL, LargeReceiveSettings, LargeSendSettings
 from raylog.core.errors import ConfigError, KafkaError
 
 STORE_URL: Final = SEND_STORE_URL.name
 PIECE_BYTES: Final = 1 << 20
-UNFINISHED: Final = ".unfinished"
-"""Ends the name of a file that is being written."""
 
 
 def store_for(large: LargeSendSettings | LargeReceiveSettings | None, given: ValueStore | None) -> ValueStore | None:
@@ -97,7 +102,9 @@ class FsspecStore:
         except Exception as error:
             raise store_failed(f"values of topic {topic!r} in {self._url} cannot be listed", error) from error
         for path, details in found.items():
-            yield StoredValue(f"{topic}/{path.rpartition('/')[2]}", _modified_ms(details))
+            name = "/".join(path.split("/")[-2:])
+            if name.startswith(f"{topic}/") and is_of_value(name):
+                yield StoredValue(name, _modified_ms(details))
 
     def delete(self, name: str) -> None:
         """Raises KafkaError."""

@@ -17,6 +17,9 @@ SIZE: Final = "raylog.reference.size"
 DIGEST: Final = "raylog.reference.digest"
 NAMES: Final = (REFERENCE, SIZE, DIGEST)
 _NAME: Final = re.compile(rb"(?!\.{1,2}/)[a-zA-Z0-9._-]{1,249}/[0-9a-f]{32}")
+UNFINISHED: Final = ".unfinished"
+"""Ends the name of a file with a value that is being written."""
+_FILE: Final = re.compile(_NAME.pattern.decode() + f"({re.escape(UNFINISHED)})?")
 _SIZE: Final = re.compile(rb"0|[1-9][0-9]{0,17}")
 _DIGEST: Final = re.compile(rb"sha256:[0-9a-f]{64}")
 
@@ -87,6 +90,11 @@ def reference_of(headers: Headers) -> Reference | None:
 def headers_of_record(headers: tuple[tuple[str, bytes | None], ...]) -> tuple[tuple[str, bytes | None], ...]:
     """Those of the program."""
     return headers[len(NAMES) :]
+
+
+def is_of_value(name: str) -> bool:
+    """Whether a producer has written the file of this name; all others in a folder are not those of a store."""
+    return _FILE.fullmatch(name) is not None
 
 
 def superfluous(stored: Sequence[StoredValue], existing: set[str], *, before_ms: int) -> list[str]:

@@ -251,6 +251,22 @@ def test_values_of_a_topic_that_does_not_exist_are_kept(tmp_path: Path) -> None:
             assert "no-such-topic" not in {each.name for each in admin.list_topics()}
 
 
+def test_files_that_are_no_values_are_kept(target: Target, tmp_path: Path) -> None:
+    """The URL may be that of another folder by mistake."""
+    topic = target.new_topic()
+    value = "1" * 32
+    names = ["report.csv", value[1:], f"{value}.csv", f"other/{value}", value, f"{value}.unfinished"]
+    for name in names:
+        path = tmp_path / topic / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("content")
+        age(path)
+    swept = sweep_values({"bootstrap.servers": target.plain}, FsspecStore(f"file://{tmp_path}"), topic)
+    assert (swept.kept, sorted(swept.deleted)) == (0, [f"{topic}/{name}" for name in names[-2:]])
+    left = {str(path.relative_to(tmp_path / topic)) for path in (tmp_path / topic).rglob("*") if path.is_file()}
+    assert left == set(names[:-2])
+
+
 def test_the_command_deletes_values_of_expired_records(
     target: Target, make: Make, url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
