@@ -119,6 +119,8 @@ class _Reporter:
     def silences(self) -> Iterator[tuple[int, int]]:
         """(from, to) of times in which it may have counted what it has not reported."""
         numbers = sorted(self.reports)
+        if numbers[0] > 0:  # the first ones are missing, or were deleted
+            yield 0, self.until_ms if self.tier == LOG else self.reports[numbers[0]]
         for number, following in pairwise(numbers):
             if following > number + 1:  # of a run over the log only the last report says up to when it has read
                 yield self.reports[number], self.until_ms if self.tier == LOG else self.reports[following]
@@ -149,6 +151,8 @@ class _Coverage:
 @dataclass(slots=True)
 class _Cell:
     first_reported_ms: int
+    acknowledged_ms: int = 0
+    """When the producer has last reported acknowledged records."""
     counts: dict[tuple[str, Kind], SequenceCounts] = field(default_factory=dict)
 
 
@@ -210,6 +214,8 @@ class Checker:
             self._check_size()
             cell = self._cells.setdefault((count.topic, count.client, count.bucket_ms), _Cell(received_ms))
             cell.first_reported_ms = min(cell.first_reported_ms, received_ms)
+            if count.kind is Kind.ACKNOWLEDGED:
+                cell.acknowledged_ms = max(cell.acknowledged_ms, received_ms)
             counts = cell.counts.setdefault((report.tier, count.kind), SequenceCounts())
             for segment in count.segments:
                 counts.add_range(*segment)
@@ -291,6 +297,8 @@ class Checker:
         producer = self._reporters.get((PRODUCER, client))
         if producer is not None and producer.has_ended:
             end_ms = min(end_ms, producer.until_ms)
+        if tier == LOG:  # what was acknowledged after the log was read may be behind what was read
+            end_ms = max(end_ms, cell.acknowledged_ms)
         covered = self._coverage(tier, topic).includes(bucket_ms, end_ms, grace_ms=self._grace_ms)
         return Finding.LOST if covered else Finding.UNREPORTED
 

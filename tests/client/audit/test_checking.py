@@ -218,6 +218,30 @@ class TestWhatIsMissing:
         add(checker, reports[1:2], START + 20_000)
         assert self.missing(checker) == {Finding.LOST}
 
+    @pytest.mark.parametrize("lost", [1, 2])
+    def test_the_first_reports_are_missing(self, lost: int) -> None:
+        checker = self.checker()
+        counts = counts_of("billing")
+        reports = []
+        for number in range(3):
+            counts.count(Kind.SEEN, "t", Stamp(CLIENT, number, START))
+            reports += counts.take()
+        reports += counts.take(is_last=True)
+        add(checker, reports[lost:-1], START + 20_000)
+        add(checker, reports[-1:], START + 30 * MINUTE)
+        assert self.missing(checker) == {Finding.UNREPORTED}
+        add(checker, reports[:lost], START + 20_000)
+        assert self.missing(checker) == {Finding.LOST}
+
+    def test_a_log_that_was_read_before_the_last_record_was_acknowledged(self) -> None:
+        """Which was stamped at the end of its bucket, and appended after it."""
+        checker = self.checker(received_ms=START + 70_000)
+        add(checker, counted(LOG, range(8)).take(is_last=True, until_ms=START + 61_000), START + 62_000)
+        assert self.missing(checker) == {Finding.UNREPORTED}
+        later = Counts(b"l" * 16, LOG, bucket_ms=MINUTE, interval_ms=1, topics=("t",))
+        add(checker, later.take(is_last=True, until_ms=START + 70_000), START + 2 * MINUTE)
+        assert self.missing(checker) == {Finding.LOST}
+
     def test_a_group_that_has_stopped_before_the_bucket_has_ended(self) -> None:
         checker = self.checker()
         add(checker, counted("billing", range(5)).take(is_last=True), START + 30_000)
