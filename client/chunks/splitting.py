@@ -130,6 +130,10 @@ class OutgoingMessage:
                 record, source, message_id, segment_bytes=settings.segment_bytes, indexes_max=indexes_max
             )
         self.outcome = MessageOutcome(self._count + len(self._tombstones), record.on_delivery, on_end)
+        is_compacted = indexes_max is not None and record.key is not None
+        self.place = (record.topic, record.key) if is_compacted else None
+        """Topic and key, if the records of another message for them must not be between those of this one: of both
+        messages, compaction would keep a part."""
         self.partition = record.partition
         """To be set once the first record is appended: the others follow it there."""
 

@@ -263,6 +263,7 @@ class AsyncProducer:
     async def _send_message(self, message: OutgoingMessage, ended: asyncio.Event) -> AsyncDelivery:
         """Append its records as memory admits them."""
         begun = False
+        await self._begin_message(message)
         try:
             for record in message.records():
                 batch, fresh = await self._appended(record)
@@ -274,7 +275,19 @@ class AsyncProducer:
             if begun:
                 self._core.message_failed(error)
             raise
+        finally:
+            self._core.end_message(message)
+            self._wake()
         return AsyncMessageDelivery(message.outcome, ended)
+
+    async def _begin_message(self, message: OutgoingMessage) -> None:
+        """Wait until no other task sends one that must not be mixed with it. Raises KafkaError."""
+        if not self._core.begin_message(message):
+            try:
+                async with asyncio.timeout(self._core.settings.block_ms_max / 1000):
+                    await self._wait(lambda: self._core.begin_message(message))
+            except TimeoutError:
+                raise self._core.message_not_begun(message) from None
 
     async def send_and_wait(self, topic: str, value: Any = None, key: Any = None, **options: Any) -> RecordMetadata:
         """`send`, and wait for the acknowledgement."""
@@ -461,6 +474,9 @@ class AsyncProducer:
                 if end is not None and not end.done():
                     end.set_result(None)
                 ended = ended.parent
+        self._wake()
+
+    def _wake(self) -> None:
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from raylog.client.chunks.splitting import OutgoingMessage
 from raylog.client.cluster_metadata import TopicMetadata
 from raylog.client.cluster_view import parse_servers
 from raylog.client.errors import BufferExhaustedError, ClientClosedError, UnknownPartitionError
@@ -75,6 +76,8 @@ class ProducerCore:
         """Has the network run; set by the owner."""
         self._missing: dict[TopicPartition, int] = {}
         """Partitions that records name and the metadata lack: the number of the first response that lacked them."""
+        self._messages: dict[tuple[str, bytes | None], OutgoingMessage] = {}
+        """Those of which a part may be appended, by their places."""
         self._open: dict[str, OpenTopic] = {}
         self._open_bytes_max = min(settings.batch_bytes, settings.request_bytes_max)
         if settings.large is not None:
@@ -239,6 +242,22 @@ class ProducerCore:
         if self.sender.transactions is not None:
             self.sender.transactions.add(tp)
         return self.accumulator.append_batch(tp, builder, now.monotonic_ms, codec=codec)
+
+    def begin_message(self, message: OutgoingMessage) -> bool:
+        """Whether its records may be appended now: not while those of another one in its place are. `end_message`
+        follows.
+        """
+        return message.place is None or self._messages.setdefault(message.place, message) is message
+
+    def end_message(self, message: OutgoingMessage) -> None:
+        """All of its records were appended, or no more will be."""
+        if message.place is not None:
+            del self._messages[message.place]
+
+    def message_not_begun(self, message: OutgoingMessage) -> KafkaError:
+        """Why `begin_message` was false until now."""
+        text = f"another value of key {message.place and message.place[1]!r} is still being sent"
+        return KafkaError(ErrorCode.REQUEST_TIMED_OUT, text)
 
     def message_failed(self, error: BaseException) -> None:
         """Only some records of a message were appended: a transaction with them must not be committed."""

@@ -272,6 +272,8 @@ class Producer:
     def _send_message(self, message: OutgoingMessage) -> Delivery:
         """Append its records as memory admits them."""
         begun = False
+        with self._changed:
+            self._begin_message(message)
         try:
             for record in message.records():
                 with self._changed:
@@ -282,7 +284,18 @@ class Producer:
                 if begun:
                     self._core.message_failed(error)
             raise
+        finally:
+            with self._changed:
+                self._core.end_message(message)
+                self._changed.notify_all()
         return MessageDelivery(message.outcome, self._changed)
+
+    def _begin_message(self, message: OutgoingMessage) -> None:
+        """Wait until no other thread sends one that must not be mixed with it. Raises KafkaError."""
+        if not self._core.begin_message(message):
+            seconds = 0.0 if self._thread.is_current else self._core.settings.block_ms_max / 1000
+            if not self._wait(lambda: self._core.begin_message(message), seconds):
+                raise self._core.message_not_begun(message)
 
     def produce(
         self,

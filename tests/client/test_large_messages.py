@@ -7,6 +7,7 @@ import hashlib
 import io
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -383,6 +384,52 @@ def test_a_compacted_topic_has_no_chunks_of_former_values(
     with pytest.raises(KafkaError, match=r"value of 6001 bytes has 7 chunks .* more than large.message.compacted.segm"):
         producer.send_all(topic, [value_of(6001)], key=b"user")
     producer.call("abort_transaction")
+
+
+class Slow(io.BytesIO):
+    """A file that lets other threads run behind its first chunk."""
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__(content)
+        self.begun = threading.Event()
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if self.tell() >= SEGMENT:
+            self.begun.set()
+            time.sleep(0.1)
+        return super().read(size)
+
+
+@pytest.mark.parametrize("send_face", PRODUCER_FACES, ids=lambda face: face.__name__)
+def test_values_of_one_key_that_are_sent_at_once_are_not_mixed(target: Target, make: Make, send_face: Any) -> None:
+    """In a compacted topic, which keeps one record of each index: it must have all chunks of the last one."""
+    topic = target.new_topic(cleanup_policy="compact")
+    settings = {"transactional_id": f"at-once-{topic}", "large_message_compacted_segments": 4}
+    face = make(send_face, **settings, batch_size=SEGMENT)
+    face.call("init_transactions")
+    face.call("begin_transaction")
+    slow = Slow(value_of(3500))
+    given = [slow, b"small", value_of(2500), None]
+    if send_face is PRODUCER_FACES[0]:
+        threads = [threading.Thread(target=face.send, args=(topic, value, b"k")) for value in given]
+        for thread in threads:
+            thread.start()
+            slow.begun.wait(HANG_SECONDS)
+        for thread in threads:
+            thread.join()
+    else:
+
+        async def send_all() -> None:
+            await asyncio.gather(*(face.producer.send(topic, value, b"k") for value in given))
+
+        face._runner.run(send_all())
+    face.call("commit_transaction")
+    plain = make(Consumer, large_message_enabled=False)
+    plain.assign([(topic, 0)])
+    records = polled(plain, 4 * len(given))
+    for at in range(0, len(records), 4):
+        assert len({record.key for record in records[at : at + 4]}) == 4
+        assert len({chunk.message_id for each in records[at : at + 4] if (chunk := chunk_of(each.headers))}) <= 1
 
 
 class Failing(io.BytesIO):
