@@ -18,9 +18,9 @@ class Barrier:
     """One party's view."""
 
     def __init__(self, servers: str, barrier: str, party: str, parties: int) -> None:
+        self._prefix = topics.prefix(barrier).encode()
+        self._key = self._prefix + party.encode()
         topics.create(servers, TOPIC)
-        self._prefix = f"{barrier}/".encode()
-        self._key = f"{barrier}/{party}".encode()
         self._parties = parties
         self._producer = raylog.Producer(bootstrap_servers=servers, acks="all")
         self._table = raylog.read_table(TOPIC, bootstrap_servers=servers)

@@ -31,10 +31,13 @@ class Lock:
         """Wait for the lock. Raises TimeoutError."""
         deadline = time.monotonic() + timeout
         self._candidate = Candidate(*self._arguments, **self._settings)
-        while (held := self._candidate.campaign(0.1)) is None:
-            if time.monotonic() >= deadline:
-                self.release()
-                raise TimeoutError(f"{self._arguments[1]} was not free within {timeout} s")
+        try:
+            while (held := self._candidate.campaign(0.1)) is None:
+                if time.monotonic() >= deadline:
+                    raise TimeoutError(f"{self._arguments[1]} was not free within {timeout} s")
+        except BaseException:  # also an interrupt: nobody would release what this one may have got
+            self.release()
+            raise
         return held
 
     def release(self) -> None:

@@ -45,17 +45,17 @@ class Names:
 
     def owner(self, name: str) -> str | None:
         """Whose claim is the first."""
-        prefix = f"{name}/".encode()
+        prefix = topics.prefix(name).encode()
         claims = self._refreshed().to_arrow(["key", "offset"]).to_pylist()
         mine = [(claim["offset"], claim["key"]) for claim in claims if claim["key"].startswith(prefix)]
         return min(mine)[1].removeprefix(prefix).decode() if mine else None
 
     def address(self, name: str) -> str | None:
         owner = self.owner(name)
-        return None if owner is None else self._claims[f"{name}/{owner}".encode()].decode()
+        return None if owner is None else self._claims[f"{topics.prefix(name)}{owner}".encode()].decode()
 
     def _key(self, name: str) -> bytes:
-        return f"{name}/{self._owner}".encode()
+        return f"{topics.prefix(name)}{self._owner}".encode()
 
     def _refreshed(self) -> raylog.TopicTable:
         self._claims.refresh()

@@ -21,7 +21,7 @@ class Instance:
 
     def __init__(self, servers: str, service: str, instance: str, address: str, *, seconds: float = 1.0) -> None:
         topics.create(servers, TOPIC)
-        self._key = f"{service}/{instance}"
+        self._key = f"{topics.prefix(service)}{instance}"
         self._address = address
         self._seconds = seconds
         self._producer = raylog.Producer(bootstrap_servers=servers)

@@ -14,3 +14,10 @@ def create(servers: str, name: str, *, compacted: bool = True, partitions: int =
         except raylog.KafkaError as error:
             if error.code is not raylog.ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
+
+
+def prefix(name: str) -> str:
+    """Of the keys of several that share the name. It ends where the name does, as no name has a slash."""
+    if "/" in name:
+        raise ValueError(f"{name!r} must not contain a slash")
+    return f"{name}/"

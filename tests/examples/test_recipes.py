@@ -80,6 +80,18 @@ class TestNames:
             for name, owner in won:
                 assert (names.owner(name), names.address(name)) == (owner, f"address of {owner}")
 
+    def test_a_name_is_no_part_of_another_one(self, servers: str) -> None:
+        with Names(servers, "b/c") as other, Names(servers, "c") as owner:
+            assert other.claim("part", "1")
+            whole = "part/b"
+            for call in (lambda: owner.claim(whole, "2"), lambda: owner.release(whole), lambda: owner.owner(whole)):
+                with pytest.raises(ValueError, match="'part/b' must not contain a slash"):
+                    call()
+            assert owner.owner("part") == "b/c"
+        for wrong in (lambda: Instance(servers, "a/b", "c", "1"), lambda: Barrier(servers, "a/b", "c", 1)):
+            with pytest.raises(ValueError, match="'a/b' must not contain a slash"):
+                wrong()
+
     def test_a_name_is_kept_over_a_restart_and_free_after_its_release(self, servers: str) -> None:
         with Names(servers, "alice") as alice:
             assert alice.claim("printer", "here")
@@ -246,6 +258,20 @@ class TestLock:
         pausing.release()
         assert store.values == {"key": "after"}
         assert "too late" not in values(servers, election.TOPIC)
+
+    def test_a_lock_whose_acquisition_is_interrupted(self, servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        right = Candidate.campaign
+
+        def campaign(self: Candidate, timeout: float) -> None:
+            if right(self, timeout) is not None:
+                raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Candidate, "campaign", campaign)
+            with pytest.raises(KeyboardInterrupt):
+                Lock(servers, "interrupted", "a", **SETTINGS).acquire()
+        with Lock(servers, "interrupted", "b", **SETTINGS):
+            pass
 
     def test_a_lock_that_stays_taken(self, servers: str) -> None:
         with Lock(servers, "taken", "one"), pytest.raises(TimeoutError):
