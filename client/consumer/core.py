@@ -96,6 +96,8 @@ class ConsumerCore:
         else:
             self.member = GroupMember(*shared, assignors, self._failed)
         self.member.callbacks.commit = self._commit_before_revocation
+        self._told: frozenset[TopicPartition] = frozenset()
+        """The partitions that `unsubscribe` is about to give up, for which a callback was called."""
         self._lookups: list[OffsetLookup] = []
         self._ran_ms = 0
         self._commit_due_ms: int | None = None
@@ -153,10 +155,18 @@ class ConsumerCore:
         self.subscription.assign(wanted)
 
     def given_up(self) -> RebalanceCallback | None:
-        """The rebalance callback that is due before `unsubscribe`."""
-        assigned = [tp for tp, state in self.subscription.partitions.items() if state.announced]
+        """The rebalance callback that is due before `unsubscribe`.
+
+        For partitions of which one was called or is running there is none: it may close the consumer itself.
+        """
+        running = self.member.callbacks.running
+        if running is not None and running.kind is not CallbackKind.ASSIGNED:
+            self._told |= set(running.partitions)
+        partitions = self.subscription.partitions
+        assigned = [tp for tp, state in partitions.items() if state.announced and tp not in self._told]
         if not self.subscription.by_group or not assigned:
             return None
+        self._told |= set(assigned)
         return RebalanceCallback(CallbackKind.REVOKED if self.member.is_member else CallbackKind.LOST, assigned)
 
     def unsubscribe(
@@ -166,6 +176,7 @@ class ConsumerCore:
         request = None
         if self.subscription.by_group:
             request = self.member.leave(reason, now, timeout_ms, leave_group=leave_group)
+        self._told = frozenset()
         self.subscription.clear()
         self.network.metadata.all_topics = False
         return request

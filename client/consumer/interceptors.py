@@ -54,7 +54,9 @@ class Interceptors:
                     log.exception("error in on_commit of an interceptor")
 
     def close(self) -> None:
-        for interceptor in self._interceptors:
+        """Can be called twice: a rebalance callback in close() may close the consumer too."""
+        interceptors, self._interceptors = self._interceptors, ()
+        for interceptor in interceptors:
             try:
                 interceptor.close()
             except Exception:

@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -569,6 +570,40 @@ def test_a_callback_may_unsubscribe(target: Target, make: Make, face: Any, proto
     assert consumer.assignment() == set()
     consumer.subscribe(topic)
     until(lambda: len(consumer.assignment()) == 1, consumer)
+
+
+@faces
+@protocols
+@pytest.mark.parametrize("call", ["close", "unsubscribe"])
+@pytest.mark.parametrize("is_member", [True, False])
+def test_on_revoke_may_close_and_is_called_once(
+    target: Target, make: Make, face: Any, protocol: str, call: str, is_member: bool
+) -> None:
+    """By close(), and by the poll() of a consumer that has subscribed to something else."""
+    topics = [target.new_topic() for _ in range(2)]
+    called: list[Any] = []
+    closed: list[str] = []
+
+    class Closed(ConsumerInterceptor):
+        def close(self) -> None:
+            closed.append("closed")
+
+    def end(consumer: Any, partitions: Any) -> Any:
+        called.append(partitions)
+        return getattr(consumer, call)()
+
+    consumer = make(face, group_id=target.new_group(), group_protocol=protocol, interceptors=[Closed()])
+    consumer.subscribe(topics[0], on_revoke=end)
+    until(lambda: bool(consumer.assignment()), consumer)
+    if is_member:
+        consumer.close()
+    else:
+        consumer.subscribe(topics[1], on_revoke=end)
+        with suppress(ClientClosedError):
+            until(lambda: bool(called) and not consumer.subscription(), consumer)
+        consumer.close()
+    assert called == [[(topics[0], 0)]]
+    assert closed == ["closed"]
 
 
 @faces
