@@ -370,13 +370,12 @@ class Sender:
             queue.put_back(batch)
 
     def _begin_anew(self, queue: PartitionQueue) -> None:
-        """The next batch of the partition is the first one of a new epoch."""
+        """The next batch of the partition is the first one of a new epoch, or of a new producer id."""
         if self._epoch < EPOCH_MAX:
             self._epoch += 1
-            queue.epoch = self._epoch
         else:
-            self._producer_id = queue.producer_id = NO_PRODUCER_ID
-        queue.next_sequence = 0
+            self._producer_id = NO_PRODUCER_ID
+        queue.producer_id = NO_PRODUCER_ID  # it takes the present one, which another partition may have got
         queue.begins_anew = True
         queue.acknowledged = False
         for batch in (*queue.in_flight, *queue.waiting):

@@ -13,6 +13,7 @@ from raylog.client.producer.accumulator import BODIES_MAX
 from raylog.client.producer.core import ProducerCore
 from raylog.client.producer.delivery import ProducerRecord, RecordMetadata
 from raylog.client.producer.partitioners import DefaultPartitioner
+from raylog.client.producer.sender import EPOCH_MAX
 from raylog.config.producer import PRODUCER_CONFIG, producer_settings
 from raylog.core.clock import Now
 from raylog.core.config import Configs, ConfigSource, Layer
@@ -212,6 +213,27 @@ def test_a_refused_batch_is_not_sent_again_before_the_one_it_follows_is_answered
     assert [asked[0] for asked in leaders.asked] == [2]
     leaders.answer(0)
     assert [batch.error for batch in core.sender.completed] == [None] * 3
+
+
+def test_a_partition_that_begins_anew_after_another_has_got_a_new_producer_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The epochs of the id before are used up."""
+    core = made(batch_size="0")
+    core.network.metadata.answered(shown([1], partitions=2), NOW)
+    core.sender._set_identity(7, EPOCH_MAX)
+    leaders = Leaders(monkeypatch, core)
+    for partition in (0, 1):
+        assert core.try_append(ProducerRecord("t", None, b"v", (), partition, 0), NOW) is not None
+        core.network.run(NOW)
+    first, second = (batch for queue in core.accumulator.active.values() for batch in queue.in_flight)
+    assert (first.producer_id, second.producer_epoch) == (7, EPOCH_MAX)
+    core.sender._rejected(first, KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "lost"), NOW)
+    core.sender._got_id(InitProducerIdResponse(producer_id=8, producer_epoch=0), NOW)
+    core.network.run(NOW)
+    core.sender._rejected(second, KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "lost"), NOW)
+    core.network.run(NOW)
+    identities = [(each.producer_id, each.producer_epoch, each.base_sequence) for each in (first, second)]
+    assert identities == [(8, 0, 0), (8, 1, 0)]
+    assert len(leaders.asked) == 4
 
 
 class TestMemory:
