@@ -1,7 +1,7 @@
 """Fetch (key 1), v4-18: record batches from given offsets; waits for min_bytes up to max_wait_ms.
 
 v4 isolation level: read_committed stops at the last stable offset, and gets the list of aborted transactions; v5 log
-start offset; v7 sessions (KIP-227); v9 leader epochs (KIP-320); v10 zstd; v11 rack; v12 flexible, diverging epochs;
+start offset; v7 sessions (KIP-227); v9 leader epochs (KIP-320); v11 rack; v12 flexible, diverging epochs;
 v13 topic ids; v15 replica state; v16 leader hints; v18 the follower's high watermark.
 A follower's Fetch is also answered when the log start offset of the leader is raised.
 Since v11 a consumer may read from any replica, up to the high watermark known there; if replica.selector.class is
@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from raylog.broker.handlers.requested_topics import resolve
-from raylog.broker.handlers.zstd import before_zstd
 from raylog.broker.traffic import NOT_FAILURES
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_BROKER_ID, NO_LEADER_EPOCH, BrokerId, LeaderEpoch, Offset, TopicPartition
@@ -53,7 +52,6 @@ RESPONSE_BYTES_MAX = 4 << 20
 RESPONSE_BYTES_MAX_CROWDED = 256 << 10
 """The same while slow peers hold UNSENT_BYTES_MAX of responses."""
 UNSENT_BYTES_MAX = 64 << 20
-FIRST_VERSION_WITH_ZSTD = 10
 FIRST_VERSION_WITH_RACK = 11
 READ_COMMITTED = 1
 COLD_READS_MAX = 2
@@ -404,8 +402,6 @@ class _Reading:
             records = piece.records
             if piece.next_offset < upto:
                 self._cut_bytes += max(0, max_bytes - len(records))
-            if self._exchange.api_version < FIRST_VERSION_WITH_ZSTD:
-                records = before_zstd(records)
             return FetchPartitionResponse(
                 partition_index=tp.partition,
                 high_watermark=high_watermark,
