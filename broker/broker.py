@@ -543,6 +543,15 @@ class Broker(Node):
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{tp} is being created.")
         return tp, shown.leader
 
+    def partition_of_group(self, group_id: str, now: Now) -> TopicPartition:
+        """The partition of __consumer_offsets that stores the group; if the topic does not exist yet, it is requested,
+        and this is the partition that will."""
+        count = self.partition_count(OFFSETS_TOPIC)
+        if not count:
+            self.request_topic(OFFSETS_TOPIC, now)
+            count = self.settings.offsets_topic.num_partitions
+        return TopicPartition(OFFSETS_TOPIC, coordinator_partition(group_id, count))
+
     def request_topic(self, topic: str, now: Now, *, requester: Requester | None = None) -> None:
         """Request the topic from the controller, with the defaults or as an internal topic.
 

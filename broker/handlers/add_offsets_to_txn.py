@@ -1,7 +1,8 @@
 """AddOffsetsToTxn (key 25), v0-4: add a group's offset commits to a transaction (KIP-98).
 
 v2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH; v3 flexible; v4 TRANSACTION_ABORTABLE. The partition of
-__consumer_offsets that stores the group is added to the transaction like any other partition.
+__consumer_offsets that stores the group is added to the transaction like any other partition, even before there is this
+topic: there are clients that do not repeat the request after COORDINATOR_NOT_AVAILABLE, and end the transaction.
 Requires WRITE on the transactional id, and READ on the group.
 """
 
@@ -13,7 +14,6 @@ from raylog.broker.handlers.init_producer_id import fenced_as
 from raylog.broker.handlers.transaction_completion import decided
 from raylog.core.errors import KafkaError
 from raylog.core.ids import ProducerId, ProducerIdentity
-from raylog.groupcoord.shards import OFFSETS_TOPIC
 from raylog.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from raylog.security.acl import Operation, Resource
 
@@ -30,7 +30,7 @@ def handle(
     def decide() -> AddOffsetsToTxnResponse:
         broker.authorization.check(exchange, Operation.WRITE, Resource.transactional_id(request.transactional_id))
         broker.authorization.check(exchange, Operation.READ, Resource.group(request.group_id))
-        partition, _ = broker.find_coordinator(OFFSETS_TOPIC, request.group_id, exchange.now)
+        partition = broker.partition_of_group(request.group_id, exchange.now)
         broker.transactions.add_partitions(exchange, request.transactional_id, producer, [partition])
         return AddOffsetsToTxnResponse()
 

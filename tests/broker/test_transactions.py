@@ -12,8 +12,10 @@ from raylog.core.coordinator_partition import coordinator_partition
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId, LeaderEpoch, ProducerId, ProducerIdentity, TopicPartition
 from raylog.core.outcome import Outcome
+from raylog.groupcoord.shards import OFFSETS_TOPIC
 from raylog.metadata.records import LeaderChanged
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
+from raylog.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from raylog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
 )
@@ -124,6 +126,27 @@ class TestOneBroker:
         new.write(A, b"new")
         new.end(committed=True)
         assert self.see(cluster) == [b"new"]
+
+    def test_offsets_of_the_first_group_of_a_cluster_are_sent_at_once(self, cluster: DirectCluster) -> None:
+        """kafkajs does not repeat AddOffsetsToTxn after COORDINATOR_NOT_AVAILABLE."""
+        client = TransactionalClient(cluster)
+        assert client.init() is ErrorCode.NONE
+        assert OFFSETS_TOPIC not in cluster.brokers[0].broker.image.topics
+        assert client.send_offset(A, 5) is ErrorCode.NONE
+        assert client.end(committed=True) is ErrorCode.NONE
+        cluster.pass_time(100)
+        assert committed_offset(cluster, A, require_stable=True) == 5
+
+    def test_a_transaction_whose_group_has_no_topic_yet_is_ended(self, cluster: DirectCluster) -> None:
+        client = TransactionalClient(cluster)
+        assert client.init() is ErrorCode.NONE
+        producer_id, producer_epoch = client.producer
+        request = AddOffsetsToTxnRequest(
+            transactional_id="tx", producer_id=producer_id, producer_epoch=producer_epoch, group_id="g"
+        )
+        assert client.ask(client.coordinator(), request).error_code is ErrorCode.NONE
+        assert client.end(committed=True) is ErrorCode.NONE
+        assert client.init() is ErrorCode.NONE
 
     def test_a_transaction_is_aborted_after_its_timeout(self, cluster: DirectCluster) -> None:
         client = TransactionalClient(cluster)
