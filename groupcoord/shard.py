@@ -173,6 +173,16 @@ class GroupShard:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
         return self.share.heartbeat(request, now)
 
+    def check_share_offsets(self, group_id: str) -> None:
+        """Raises KafkaError if the start offsets of this group, which may be new, cannot be set: NON_EMPTY_GROUP,
+        INVALID_GROUP_ID, or GROUP_ID_NOT_FOUND for a group of another kind."""
+        if not group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        if group_id in self.share.groups:
+            self.share.empty(group_id)
+        elif self.has(group_id):
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
+
     def streams_heartbeat(self, request: StreamsHeartbeat, now: Now) -> StreamsAnswer:
         """A heartbeat of a member of a streams group. Raises KafkaError; GROUP_ID_NOT_FOUND for another kind of group.
 

@@ -1,6 +1,7 @@
 """AlterShareGroupOffsets (key 91), v0: set the start offsets of a share group without members (KIP-932).
 
-What was in flight or done after the start offset is forgotten. Requires READ on the group and on each topic.
+What was in flight or done after the start offset is forgotten. A group that does not exist is created, so that its
+first members begin at these offsets. Requires READ on the group and on each topic.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def handle(
     try:
         check_enabled(broker)
         broker.authorization.check(exchange, Operation.READ, Resource.group(group_id))
-        broker.groups.shard(exchange, group_id).share.empty(group_id)
+        broker.groups.shard(exchange, group_id).check_share_offsets(group_id)
         for topic in request.topics:
             refusal = _refusal(broker, exchange, topic.topic_name)
             shown = broker.image.topics.get(topic.topic_name)
@@ -51,6 +52,8 @@ def handle(
                         names[shown.topic_id, number] = topic.topic_name
                 else:
                     errors[topic.topic_name, number] = refusal or KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if not offsets:
+            return _response(broker, request, errors)
         epoch = broker.groups.shard(exchange, group_id).share.next_state_epoch(group_id, exchange.now)
     except KafkaError as error:
         return AlterShareGroupOffsetsResponse(error_code=error.code, error_message=error.message)

@@ -2,8 +2,8 @@
 
 v1 lag (KIP-1226): the records from the start offset to the high watermark, without those in between that are done. It
 is -1 if one of these numbers is not known, for instance because the leader does not answer. A partition without a start
-offset has -1. Requires DESCRIBE on each group and topic; when all topics are asked for, those that the client may not
-describe are left out.
+offset has -1, and so has each named one of a group that does not exist. Requires DESCRIBE on each group and topic; when
+all topics are asked for, those that the client may not describe are left out.
 """
 
 from __future__ import annotations
@@ -104,13 +104,11 @@ def _wanted(
     check_enabled(broker)
     broker.authorization.check(exchange, Operation.DESCRIBE, Resource.group(request.group_id))
     group = broker.groups.shard(exchange, request.group_id).share.groups.get(request.group_id)
-    if group is None:
-        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Share group {request.group_id} not found.")
     if request.topics is not None:
         wanted = {topic.topic_name: topic.partitions for topic in request.topics}
     else:
         numbers: dict[str, list[int]] = {}
-        for topic_id, number in sorted(group.initialized):
+        for topic_id, number in sorted(group.initialized if group is not None else ()):
             topic = broker.image.topics_by_id.get(topic_id)
             if topic is not None:
                 numbers.setdefault(topic.name, []).append(number)

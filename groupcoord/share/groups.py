@@ -131,11 +131,12 @@ class ShareGroups:
         return group
 
     def next_state_epoch(self, group_id: str, now: Now) -> int:
-        """The epoch with which start offsets are to be set anew, so that no leader overwrites them.
+        """The epoch with which start offsets are to be set anew, so that no leader overwrites them. There is a group
+        with this id from then on.
 
-        Raises KafkaError as `empty`, or the error of the append.
+        Raises KafkaError(NON_EMPTY_GROUP), or the error of the append.
         """
-        group = self.empty(group_id)
+        group = self.empty(group_id) if group_id in self.groups else ShareGroup(group_id)
         self._commit([ShareGroupEpochBumped(group_id, group.group_epoch + 1, group.metadata_hash)], now)
         return group.group_epoch
 

@@ -590,5 +590,5 @@ def test_deleted_start_offsets_let_the_group_begin_anew(group: Group, make: Make
         with pytest.raises(AdminError):
             admin.alter_share_group_offsets(group.name, {tp(group): -1})
         with pytest.raises(AdminError):
-            admin.alter_share_group_offsets("none", {tp(group): 0})
+            admin.delete_share_group_offsets("none", [group.topic])
     assert values(read(make(), 2, ACCEPT)) == [b"0", b"1"]

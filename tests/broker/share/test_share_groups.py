@@ -39,6 +39,11 @@ from raylog.protocol.messages.describe_share_group_offsets import (
 )
 from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from raylog.protocol.messages.list_groups import ListGroupsRequest
+from raylog.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from raylog.protocol.messages.share_fetch import (
     AcknowledgementBatch,
     FetchPartition,
@@ -549,10 +554,10 @@ class TestOffsets:
     def offsets(self, broker: DirectBroker) -> dict[int, int]:
         return {each.partition_index: each.start_offset for each in self.describe(broker).topics[0].partitions}
 
-    def alter(self, broker: DirectBroker, offset: int, *, number: int = 0, topic: str = "t") -> Any:
+    def alter(self, broker: DirectBroker, offset: int, *, number: int = 0, topic: str = "t", group: str = "g") -> Any:
         part = AlterShareGroupOffsetsRequestPartition(partition_index=number, start_offset=offset)
         topics = (AlterShareGroupOffsetsRequestTopic(topic_name=topic, partitions=(part,)),)
-        response = broker.call(AlterShareGroupOffsetsRequest(group_id="g", topics=topics))
+        response = broker.call(AlterShareGroupOffsetsRequest(group_id=group, topics=topics))
         return response.error_code or response.responses[0].partitions[0].error_code
 
     def delete(self, broker: DirectBroker, topic: str = "t") -> Any:
@@ -612,6 +617,28 @@ class TestOffsets:
         assert last.acquired(0) == {0: [(0, 4, 1)]}, "it begins anew"
         assert last.acknowledge(0, (0, 4, [ACCEPT])) == ErrorCode.NONE
 
+    def test_a_new_group_begins_at_offsets_that_were_set_before_it_had_members(
+        self, broker: DirectBroker, member: ShareMember
+    ) -> None:
+        """As kafka-share-groups --reset-offsets and franz-go do."""
+        produce(broker, 5)
+        assert self.alter(broker, 1, topic="other", group="new") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert described(broker, "new").error_code == ErrorCode.GROUP_ID_NOT_FOUND, "nothing was set"
+        assert self.alter(broker, 3, group="new") == ErrorCode.NONE
+        assert described(broker, "new").group_state == "Empty"
+        broker.restart()
+        assert [each.start_offset for each in self.describe(broker, 0, 1, group="new").topics[0].partitions] == [3, -1]
+        first = ShareMember(broker, "n", group="new")
+        first.join()
+        assert first.acquired(0) == {0: [(3, 4, 1)]}
+
+    def test_only_share_groups_have_start_offsets(self, broker: DirectBroker, member: ShareMember) -> None:
+        position = OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+        topic = OffsetCommitRequestTopic(name="t", partitions=(position,))
+        broker.call(OffsetCommitRequest(group_id="other", topics=(topic,)), version=9)
+        assert self.alter(broker, 1, group="other") == ErrorCode.GROUP_ID_NOT_FOUND
+        assert self.alter(broker, 1, group="") == ErrorCode.INVALID_GROUP_ID
+
     def test_a_leader_that_does_not_know_of_the_new_offset_is_fenced(
         self, broker: DirectBroker, member: ShareMember
     ) -> None:
@@ -634,7 +661,8 @@ class TestOffsets:
         assert other.acquired() == {0: [(5, 5, 1)]}
 
     def test_what_cannot_be(self, broker: DirectBroker, member: ShareMember) -> None:
-        assert self.describe(broker, group="other").error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        (unknown,) = self.describe(broker, 0, group="other").topics[0].partitions
+        assert (unknown.error_code, unknown.start_offset) == (ErrorCode.NONE, -1)
         shown = {each.partition_index: each.error_code for each in self.describe(broker, 0, 7, -1).topics[0].partitions}
         missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert shown == {0: ErrorCode.NONE, 7: missing, -1: missing}
