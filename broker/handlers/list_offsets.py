@@ -2,7 +2,7 @@
 
 v2 isolation level: read_committed stops at the last stable offset; v4 leader epochs; v6 flexible; v7 -3 the largest
 timestamp (KIP-734); v8 -4 the earliest local; v9 -5 the last tiered; v10 a timeout; v11 -6 the earliest not yet
-uploaded. There is no tiered storage: -4 is -2, -5 finds nothing, -6 is -2. Requires DESCRIBE on each topic.
+uploaded. There is no tiered storage: -4 is -2, -5 and -6 find nothing. Requires DESCRIBE on each topic.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
-EARLIEST_ONES = (EARLIEST, EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD)
+EARLIEST_ONES = (EARLIEST, EARLIEST_LOCAL)
 READ_COMMITTED = 1
 NEEDS_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
@@ -82,7 +82,7 @@ def _look_up(partition: Partition, timestamp: int, *, committed: bool) -> tuple[
     if timestamp in EARLIEST_ONES:
         start = partition.log.log_start_offset
         return start, NO_TIMESTAMP_MS, partition.epoch_of(start)
-    if timestamp == LATEST_TIERED:
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return nothing
     if timestamp == MAX_TIMESTAMP:
         return partition.log.offset_of_max_timestamp(upto=upto) or nothing

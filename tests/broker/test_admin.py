@@ -361,6 +361,7 @@ class TestOffsets:
         assert self.list_offset(broker, start + 9999) == (none, -1, -1)
         assert self.list_offset(broker, -4) == (none, 0, -1)
         assert self.list_offset(broker, -5) == (none, -1, -1)
+        assert self.list_offset(broker, -6) == (none, -1, -1)
         assert self.list_offset(broker, -3, version=6)[0] == ErrorCode.UNSUPPORTED_VERSION
 
     def test_read_committed_ends_at_an_open_transaction(self, broker: DirectBroker) -> None:
