@@ -137,6 +137,23 @@ class TestOneBroker:
         cluster.pass_time(100)
         assert committed_offset(cluster, A, require_stable=True) == 5
 
+    def test_offsets_sent_to_a_coordinator_that_is_not_ready_are_refused_like_those_of_another_one(
+        self, cluster: DirectCluster
+    ) -> None:
+        """So that the client asks for the coordinator again, as it does for those of another one."""
+        client = TransactionalClient(cluster)
+        assert client.init() is ErrorCode.NONE
+        position = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=5, committed_metadata="")
+        request = TxnOffsetCommitRequest(
+            transactional_id="tx",
+            group_id="g",
+            producer_id=client.producer.producer_id,
+            producer_epoch=client.producer.producer_epoch,
+            topics=(TxnOffsetCommitRequestTopic(name="t", partitions=(position,)),),
+        )
+        answer = client.ask(cluster.brokers[0], request, version=1)
+        assert answer.topics[0].partitions[0].error_code is ErrorCode.NOT_COORDINATOR
+
     def test_a_transaction_whose_group_has_no_topic_yet_is_ended(self, cluster: DirectCluster) -> None:
         client = TransactionalClient(cluster)
         assert client.init() is ErrorCode.NONE
