@@ -276,7 +276,7 @@ BROKER_METRICS: Final[tuple[Metric[Snapshot], ...]] = (
     ),
     _traffic(
         "totalfetchrequests",
-        "Fetch requests of consumers, once for each partition in them.",
+        "Fetch requests of consumers, once for each partition that is read for them.",
         lambda traffic: traffic.fetches,
     ),
     _traffic(

@@ -44,9 +44,7 @@ def handle(
         return _response(broker, exchange, request, error.code)
     try:
         tp, _ = broker.coordinator_of(OFFSETS_TOPIC, request.group_id)
-    except (
-        KafkaError
-    ):  # also while the partition is created: a client that was sent here asks again for the coordinator
+    except KafkaError:  # also while the partition is created: the client asks again for the coordinator
         return _response(broker, exchange, request, ErrorCode.NOT_COORDINATOR)
     adds = exchange.api_version >= FIRST_VERSION_OF_2
     if not broker.verification.is_needed(broker.partitions.get(tp), _producer(request), adds=adds):
