@@ -1,7 +1,7 @@
 """InitProducerId (key 22), v0-5: a producer id for an idempotent or transactional producer (KIP-98).
 
-v2 flexible; v3 a producer may send its current id (KIP-360); without a transactional id it then gets a new one; v4
-PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH; v5 TRANSACTION_ABORTABLE.
+v2 flexible; v3 a producer may send its current id and epoch (KIP-360); without a transactional id it then gets a new
+one; v4 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH; v5 TRANSACTION_ABORTABLE.
 Requires WRITE on the transactional id; without one IDEMPOTENT_WRITE on the cluster, or WRITE on any topic (KIP-679).
 """
 
@@ -24,7 +24,7 @@ def handle(broker: BrokerServices, exchange: Exchange, request: InitProducerIdRe
     transactional_id = request.transactional_id
 
     def decide() -> InitProducerIdResponse:
-        _check(broker, exchange, transactional_id)
+        _check(broker, exchange, request)
         if transactional_id is None:
             producer = ProducerIdentity(broker.producer_ids.take(exchange.now), 0)
         else:
@@ -46,12 +46,14 @@ def handle(broker: BrokerServices, exchange: Exchange, request: InitProducerIdRe
     return decided(broker, exchange, transactional_id or "", decide, refuse)
 
 
-def _check(broker: BrokerServices, exchange: Exchange, transactional_id: str | None) -> None:
+def _check(broker: BrokerServices, exchange: Exchange, request: InitProducerIdRequest) -> None:
     """Raises KafkaError."""
-    if transactional_id is not None:
-        broker.authorization.check(exchange, Operation.WRITE, Resource.transactional_id(transactional_id))
+    if request.transactional_id is not None:
+        broker.authorization.check(exchange, Operation.WRITE, Resource.transactional_id(request.transactional_id))
     elif not broker.authorization.may_with_any(exchange, Operation.WRITE, ResourceType.TOPIC):
         broker.authorization.check(exchange, Operation.IDEMPOTENT_WRITE, CLUSTER)
+    if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "A producer id needs its epoch.")
 
 
 def fenced_as(code: ErrorCode, *, named_from: int, version: int) -> ErrorCode:

@@ -2,11 +2,13 @@
 
 v2 isolation level: read_committed stops at the last stable offset; v4 leader epochs; v6 flexible; v7 -3 the largest
 timestamp (KIP-734); v8 -4 the earliest local; v9 -5 the last tiered; v10 a timeout; v11 -6 the earliest not yet
-uploaded. There is no tiered storage: -4 is -2, -5 and -6 find nothing. Requires DESCRIBE on each topic.
+uploaded. There is no tiered storage: -4 is -2, -5 and -6 find nothing. A partition that is named twice is refused.
+Requires DESCRIBE on each topic.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from raylog.core.errors import ErrorCode, KafkaError
@@ -37,12 +39,21 @@ NEEDS_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST
 
 
 def handle(broker: BrokerServices, exchange: Exchange, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    committed = request.isolation_level == READ_COMMITTED
+    counts = Counter((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
     return ListOffsetsResponse(
         topics=tuple(
             ListOffsetsTopicResponse(
                 name=topic.name,
                 partitions=tuple(
-                    _list(broker, exchange, topic.name, wanted, committed=request.isolation_level == READ_COMMITTED)
+                    _list(
+                        broker,
+                        exchange,
+                        topic.name,
+                        wanted,
+                        committed=committed,
+                        repeated=counts[topic.name, wanted.partition_index] > 1,
+                    )
                     for wanted in topic.partitions
                 ),
             )
@@ -52,10 +63,18 @@ def handle(broker: BrokerServices, exchange: Exchange, request: ListOffsetsReque
 
 
 def _list(
-    broker: BrokerServices, exchange: Exchange, topic: str, wanted: ListOffsetsPartition, *, committed: bool
+    broker: BrokerServices,
+    exchange: Exchange,
+    topic: str,
+    wanted: ListOffsetsPartition,
+    *,
+    committed: bool,
+    repeated: bool,
 ) -> ListOffsetsPartitionResponse:
     try:
         broker.authorization.check(exchange, Operation.DESCRIBE, Resource.topic(topic))
+        if repeated:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
         partition = broker.partition(TopicPartition(topic, wanted.partition_index))
         partition.check_leader_epoch(wanted.current_leader_epoch)
         if exchange.api_version < NEEDS_VERSION.get(wanted.timestamp, 0) or wanted.timestamp < EARLIEST_PENDING_UPLOAD:

@@ -347,6 +347,14 @@ class TestOffsets:
         found = broker.call(request, version=version).topics[0].partitions[0]
         return found.error_code, found.offset, found.timestamp
 
+    def test_a_partition_named_twice_is_refused(self, broker: DirectBroker) -> None:
+        broker.create_topic("t", partitions=2)
+        wanted = tuple(ListOffsetsPartition(partition_index=each, timestamp=-1) for each in (0, 1, 0))
+        request = ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name="t", partitions=wanted),))
+        answered = broker.call(request, version=11).topics[0].partitions
+        refused = ErrorCode.INVALID_REQUEST
+        assert [each.error_code for each in answered] == [refused, ErrorCode.NONE, refused]
+
     def test_offsets_by_timestamp_and_special_timestamps(self, broker: DirectBroker) -> None:
         broker.create_topic("t")
         start = broker.now().wall_ms
@@ -450,6 +458,22 @@ class TestCoordinatorsAndProducers:
             ids += [broker.call(InitProducerIdRequest(transaction_timeout_ms=-1)).producer_id for _ in range(3)]
             broker.restart(clean=False)
         assert len(set(ids)) == 9
+
+    @pytest.mark.parametrize(("producer_id", "epoch"), [(1, -1), (-1, 1)])
+    @pytest.mark.parametrize("transactional_id", [None, "t"])
+    def test_a_producer_id_without_its_epoch_is_refused(
+        self, broker: DirectBroker, producer_id: int, epoch: int, transactional_id: str | None
+    ) -> None:
+        request = InitProducerIdRequest(
+            transactional_id=transactional_id,
+            transaction_timeout_ms=1000,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+        )
+        if transactional_id is not None:
+            broker.call(FindCoordinatorRequest(key_type=1, coordinator_keys=(transactional_id,)), version=6)
+        answered = broker.call(request, version=5)
+        assert (answered.error_code, answered.producer_id) == (ErrorCode.INVALID_REQUEST, -1)
 
     def test_describe_cluster(self, broker: DirectBroker) -> None:
         answer = broker.call(DescribeClusterRequest())
