@@ -560,14 +560,14 @@ _FAULTS: Final = (
         "stale-response",
         "A follower applies a fetch response from a leader of an older epoch.",
         _takes_stale_answers,
-        6,
+        13,
         "but leads epoch",
     ),
     Planted(
         "no-last-epoch",
         "A follower's Fetch omits the epoch of its last batch, so its log is never truncated.",
         _fetch_names_no_last_epoch,
-        11,
+        0,
         "joins the ISR",
     ),
     Planted(
@@ -649,7 +649,7 @@ _FAULTS: Final = (
         "pending-ignored",
         "The high watermark waits for the committed ISR only, not for replicas that are proposed to join.",
         _pending_members_ignored,
-        11,
+        17,
         "was readable",
     ),
     Planted(
@@ -705,7 +705,7 @@ _FAULTS: Final = (
         "broker-epoch-unchecked",
         "The controller adds a replica to the ISR although it has restarted since the leader saw it.",
         _broker_epoch_unchecked,
-        41,
+        35,
         "joins the ISR",
     ),
     Planted(
@@ -735,7 +735,7 @@ _FAULTS: Final = (
         "last-in-sync-replaced",
         "If the last in-sync replica is fenced, another replica replaces it in the ISR.",
         _last_member_is_dropped,
-        2,
+        0,
         "was readable",
     ),
     Planted(
@@ -745,7 +745,7 @@ _FAULTS: Final = (
         0,
         "an election started leader epoch",
     ),
-    Planted("vote-unsaved", "A voter grants a vote before it is on disk.", _vote_not_saved, 3, "has lost"),
+    Planted("vote-unsaved", "A voter grants a vote before it is on disk.", _vote_not_saved, 1, "has lost"),
     Planted(
         "vote-forgotten",
         "A voter does not load its vote when it restarts.",
@@ -758,7 +758,7 @@ _FAULTS: Final = (
         "epoch-unsaved",
         "A voter responds with a higher epoch before that epoch is on disk.",
         _epoch_not_saved,
-        19,
+        8,
         "has lost",
     ),
     Planted(
@@ -833,7 +833,7 @@ _FAULTS: Final = (
         "responds-before-commit",
         "The controller responds before its records are committed.",
         _answers_at_once,
-        0,
+        1,
         "answered before it was committed",
     ),
     Planted(

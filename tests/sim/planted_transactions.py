@@ -196,7 +196,7 @@ TRANSACTION_FAULTS: Final = (
         "pending-counts",
         "An offset is visible before its transaction is committed.",
         _pending_counts,
-        13,
+        7,
         "is committed, but the last transaction committed",
     ),
     Planted(
