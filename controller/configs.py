@@ -222,7 +222,7 @@ def _changed(
             continue
         key = schema.key(change.name)
         if change.value is None:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{change.name}: must not be null")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{change.name}: must not be null")
         if change.operation == ConfigOperation.SET:
             texts[change.name] = change.value
             continue

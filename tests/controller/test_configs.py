@@ -111,7 +111,7 @@ def test_a_value_that_older_describe_configs_cannot_carry_is_refused() -> None:
         ("bad name", [change("flush.ms", value="1")], ErrorCode.INVALID_TOPIC_EXCEPTION),
         ("t", [change("no.such.key", value="1")], ErrorCode.INVALID_CONFIG),
         ("t", [change("flush.ms", value="soon")], ErrorCode.INVALID_CONFIG),
-        ("t", [change("flush.ms", value=None)], ErrorCode.INVALID_CONFIG),
+        ("t", [change("flush.ms", value=None)], ErrorCode.INVALID_REQUEST),
         ("t", [change("flush.ms", APPEND, "1")], ErrorCode.INVALID_CONFIG),
         ("t", [change("flush.ms", value="1"), change("flush.ms", value="2")], ErrorCode.INVALID_REQUEST),
     ],
