@@ -47,7 +47,7 @@ def test_it_shows_a_node_and_one_that_is_down(tmp_path_factory: pytest.TempPathF
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (["--target", "a=127.0.0.1:1"], 1, "--target: needs --serve, --otlp or --to-ray"),
+        (["--target", "a=127.0.0.1:1"], 2, "--target: needs --serve, --otlp or --to-ray"),
         (["--serve", "127.0.0.1:1-2"], 2, "must be host:port"),
         (["--serve", "here"], 2, "must be host:port"),
         (["--serve", "127.0.0.1:0", "--target", "127.0.0.1:1"], 2, "must be key=value"),
