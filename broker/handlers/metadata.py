@@ -2,7 +2,6 @@
 
 v1 controller and racks; v4 allow_auto_topic_creation; v6 LISTENER_NOT_FOUND; v7 leader epochs; v8 authorized
 operations; v10 topic ids; v12 topics by id; v13 a top-level error code. In v0 an empty list of topics means all.
-A partition that is being created already has its leader: some clients take no for an answer.
 
 Requires DESCRIBE on each topic: a request for all topics omits topics without it; a named one gets the same error
 whether it exists or not. Creating a topic requires CREATE on it or on the cluster.
@@ -243,8 +242,7 @@ def _describe_partition(
 
 def _error_of_leader(broker: BrokerServices, exchange: Exchange, topic: str, partition: PartitionImage) -> ErrorCode:
     if partition.leader == broker.identity.node_id:
-        tp = TopicPartition(topic, partition.partition)
-        led = tp in broker.partitions or broker.table.directories.is_opening(tp)
+        led = TopicPartition(topic, partition.partition) in broker.partitions
         return ErrorCode.NONE if led else ErrorCode.LEADER_NOT_AVAILABLE
     leader = broker.image.brokers.get(partition.leader)
     if leader is None:

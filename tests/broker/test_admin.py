@@ -47,7 +47,6 @@ from raylog.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from tests.broker.test_large_topics import HeldJobs
 from tests.logstore.batches import batch
 from tests.support.direct_broker import DirectBroker
 from tests.support.sim_disk import Killed
@@ -108,17 +107,6 @@ class TestMetadata:
             answer = broker.call(request, version=version)
             assert [topic.error_code for topic in answer.topics] == [ErrorCode.INVALID_REQUEST] * 2
             assert [topic.name for topic in answer.topics] == ["t", asked.name or ""]
-
-    def test_a_partition_that_is_being_created_has_its_leader(
-        self, broker: DirectBroker, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """kafka-go connects to the leader that it is told first, and fails if that is none."""
-        held = HeldJobs(broker, monkeypatch)
-        broker.create_topic("new")
-        assert TopicPartition("new", 0) not in broker.broker.partitions
-        (partition,) = broker.describe("new").topics[0].partitions
-        assert (partition.error_code, partition.leader_id) == (ErrorCode.NONE, 0)
-        held.release()
 
 
 class TestTopics:
