@@ -41,7 +41,6 @@ def test_it_serves_until_a_signal(served: Served) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--tls-key", "key.pem"], "--tls-certificate and --tls-key: must be given together"),
         (["--host", "203.0.113.7"], "203.0.113.7:8080: Cannot assign requested address"),
         (["--port", "70000"], "70000"),
         (["--command-config", "none.properties"], "none.properties: No such file or directory"),
@@ -52,6 +51,13 @@ def test_why_it_cannot(served: Served, options: list[str], message: str, capfd: 
     out, err = capfd.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert message in err
+
+
+def test_a_key_needs_its_certificate(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["console", "--tls-key", "key.pem"])
+    assert ended.value.code == 2
+    assert "--tls-certificate and --tls-key: must be given together" in capfd.readouterr().err
 
 
 def test_it_serves_over_tls_only_with_its_files(

@@ -13,8 +13,9 @@ import pytest
 
 from raylog.config.authorization import STANDARD_AUTHORIZER
 from raylog.core.errors import ErrorCode, KafkaError
+from raylog.metadata.topic_names import INTERNAL_TOPICS
 from tests.hostile import victim
-from tests.hostile.requests import INTERNAL_TOPICS, TARGET, Requests
+from tests.hostile.requests import TARGET, Requests
 from tests.hostile.responses import Learned
 from tests.hostile.socket_peer import SocketPeer
 from tests.hostile.victim import Victim

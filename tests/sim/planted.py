@@ -594,7 +594,7 @@ _FAULTS: Final = (
         "producers-forgotten",
         "A follower does not keep producer state for the batches it replicates.",
         _followers_forget_producers,
-        4,
+        15,
         "was refused with OUT_OF_ORDER_SEQUENCE_NUMBER",
     ),
     Planted(
@@ -608,7 +608,7 @@ _FAULTS: Final = (
         "epoch-unchecked",
         "A leader does not check the leader epoch in a Fetch.",
         _leader_epoch_unchecked,
-        1,
+        2,
         "responds for epoch",
     ),
     Planted(
@@ -635,14 +635,14 @@ _FAULTS: Final = (
         "new-leader-high-watermark",
         "A new leader considers its whole log committed.",
         _new_leader_believes_its_log,
-        16,
+        39,
         "was readable",
     ),
     Planted(
         "shrink-uncommitted",
         "The high watermark no longer waits for a replica whose removal from the ISR is only proposed.",
         _shrink_before_commit,
-        11,
+        4,
         "has exposed it to consumers",
     ),
     Planted(
@@ -705,7 +705,7 @@ _FAULTS: Final = (
         "broker-epoch-unchecked",
         "The controller adds a replica to the ISR although it has restarted since the leader saw it.",
         _broker_epoch_unchecked,
-        35,
+        41,
         "joins the ISR",
     ),
     Planted(
@@ -758,7 +758,7 @@ _FAULTS: Final = (
         "epoch-unsaved",
         "A voter responds with a higher epoch before that epoch is on disk.",
         _epoch_not_saved,
-        8,
+        19,
         "has lost",
     ),
     Planted(
