@@ -765,7 +765,7 @@ _FAULTS: Final = (
         "log-uncompared",
         "A voter grants its vote to a candidate whose log is less complete than its own.",
         _log_not_compared,
-        4,
+        10,
         "the new leader's log lacks committed records",
     ),
     Planted(
