@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from functools import partial
-from types import FrameType
 from uuid import UUID
 
 import pytest
@@ -16,25 +13,9 @@ from raylog.metadata.records import MetadataRecord
 from raylog.metadata.snapshot import decode_snapshot
 from tests.controller.metadata import create, image_of, replay
 from tests.metadata.snapshots import encode_snapshot
+from tests.support.calls import calls_of
 
 PARTITIONS = 10
-
-
-def calls_of(work: Callable[[], object]) -> int:
-    """How many Python functions are called, resumed generators included: a measure of work that does not vary."""
-    count = 0
-
-    def counted(frame: FrameType, event: str, argument: object) -> None:
-        nonlocal count
-        count += event == "call"
-
-    before = sys.getprofile()
-    sys.setprofile(counted)
-    try:
-        work()
-    finally:
-        sys.setprofile(before)
-    return count
 
 
 def with_topics(count: int) -> tuple[MetadataImage, list[MetadataRecord]]:

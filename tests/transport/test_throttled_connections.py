@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-from typing import Any
 from uuid import uuid4
 
 from raylog.config.network import ConnectionLimits
@@ -17,6 +14,7 @@ from raylog.transport.accepted_connection import AcceptedConnection
 from raylog.transport.listeners import plan_listeners
 from raylog.transport.node import Node, NodeIdentity
 from raylog.transport.throttled_connections import ThrottledConnections
+from tests.support.calls import calls_of
 
 BEGIN = Now(1000, 1000)
 [LISTENER, *_] = plan_listeners(broker_configs({"listeners": "PLAINTEXT://127.0.0.1:0"}))
@@ -74,23 +72,6 @@ class TestClosed:
             throttled.add(each, 1_000_000)
             throttled.forget(each)
         assert (len(throttled), len(throttled._ends) < 100) == (1, True)
-
-
-def calls_of(work: Callable[[], None]) -> int:
-    """How many calls of functions, and steps of generators, `work` takes."""
-    count = 0
-
-    def counted(frame: Any, event: str, argument: Any) -> None:
-        nonlocal count
-        count += event == "call"
-
-    before = sys.getprofile()
-    sys.setprofile(counted)
-    try:
-        work()
-    finally:
-        sys.setprofile(before)
-    return count
 
 
 class LimitedNode(Node):

@@ -98,6 +98,20 @@ def produce(broker: DirectBroker, count: int = 3, **more: Any) -> None:
     broker.produce([b"x"] * count, **more)
 
 
+def waiting(*, min_bytes: int, max_bytes: int) -> ShareFetchRequest:
+    """The second request of the session of `member`, which waits for long."""
+    return ShareFetchRequest(
+        group_id="g",
+        member_id="m",
+        share_session_epoch=1,
+        max_wait_ms=60_000,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        max_records=500,
+        batch_size=500,
+    )
+
+
 class TestDelivery:
     def test_records_are_acquired_by_one_member_at_a_time(self, broker: DirectBroker, member: ShareMember) -> None:
         produce(broker)
@@ -111,17 +125,7 @@ class TestDelivery:
         self, broker: DirectBroker, member: ShareMember, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         reads = count_reads(monkeypatch)
-        waiting = ShareFetchRequest(
-            group_id="g",
-            member_id="m",
-            share_session_epoch=1,
-            max_wait_ms=60_000,
-            min_bytes=20_000,
-            max_bytes=1 << 20,
-            max_records=500,
-            batch_size=500,
-        )
-        sent = broker.send(waiting, version=2, connection=member.connection)
+        sent = broker.send(waiting(min_bytes=20_000, max_bytes=1 << 20), version=2, connection=member.connection)
         appends = 0
         while (answer := broker.answer(sent, connection=member.connection)) is None:
             broker.produce([b"x" * 1000])
@@ -133,17 +137,7 @@ class TestDelivery:
     def test_a_fetch_does_not_wait_for_more_bytes_than_max_bytes_lets_through(
         self, broker: DirectBroker, member: ShareMember
     ) -> None:
-        waiting = ShareFetchRequest(
-            group_id="g",
-            member_id="m",
-            share_session_epoch=1,
-            max_wait_ms=60_000,
-            min_bytes=2500,
-            max_bytes=2500,
-            max_records=500,
-            batch_size=500,
-        )
-        sent = broker.send(waiting, version=2, connection=member.connection)
+        sent = broker.send(waiting(min_bytes=2500, max_bytes=2500), version=2, connection=member.connection)
         broker.produce([b"x" * 1000])
         broker.produce([b"x" * 1000])
         assert broker.answer(sent, connection=member.connection) is None
