@@ -35,7 +35,7 @@ class Lock:
             while (held := self._candidate.campaign(0.1)) is None:
                 if time.monotonic() >= deadline:
                     raise TimeoutError(f"{self._arguments[1]} was not free within {timeout} s")
-        except BaseException:  # also an interrupt: nobody would release what this one may have got
+        except BaseException:  # also an interrupt: the candidate may have got the lock
             self.release()
             raise
         return held

@@ -67,7 +67,7 @@ class TestMeters:
         assert found.of(debtor, now_ms).throttle_ms(rate, now_ms) == 1000
         now_ms += 2 * SAMPLING.span_ms
         found.of(limit("another one"), now_ms)
-        assert len(found) == 1, "nobody owes anything any longer"
+        assert len(found) == 1, "the former debts are paid"
 
 
 class TestThrottledTime:

@@ -218,7 +218,7 @@ class SimDisk:
 
     def close(self, handle: FileHandle) -> None:
         if self._dead:
-            return  # a generator closes its file when it is collected, where nobody catches exceptions
+            return  # a generator closes its file when it is collected, where an exception would only be printed
         self._opened(handle)
         _, path = self._open.pop(handle)
         if self._locks.get(path) == handle:
