@@ -162,8 +162,7 @@ def test_a_pool_whose_own_actor_is_killed(topics: tuple[str, str, str], tmp_path
         ray.kill(pool._actor, no_restart=False)
         write(source, range(200))
         assert Counter(int(record.value) for record in read_all(output, 200)) == Counter(range(200))
-        wait_until(lambda: former not in pids(tmp_path))
-        assert pool.progress().state == "running"
+        wait_until(lambda: former not in pids(tmp_path) and pool.progress().state == "running")
 
 
 def test_dead_letters_and_progress_from_a_task(topics: tuple[str, str, str]) -> None:

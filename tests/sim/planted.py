@@ -705,7 +705,7 @@ _FAULTS: Final = (
         "broker-epoch-unchecked",
         "The controller adds a replica to the ISR although it has restarted since the leader saw it.",
         _broker_epoch_unchecked,
-        41,
+        260,
         "joins the ISR",
     ),
     Planted(
