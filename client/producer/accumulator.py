@@ -188,6 +188,8 @@ class PartitionQueue:
 class RecordAccumulator:
     """The queues of all partitions, and the memory that their records use."""
 
+    __slots__ = ("_bodies", "_count", "active", "batch_bytes", "buffer_bytes", "queues", "used_bytes")
+
     def __init__(self, *, batch_bytes: int, buffer_bytes: int) -> None:
         self.used_bytes = 0
         self.queues: dict[TopicPartition, PartitionQueue] = {}

@@ -165,6 +165,7 @@ class AsyncProducer:
         self._waiters: list[asyncio.Future[None]] = []
         self._ends: dict[ProducerBatch, asyncio.Future[None]] = {}
         """Of the batches whose records are awaited."""
+        self._quick_send = self._core.open_batches.quick_send(AsyncDelivery, self._ends, time_ns)
         self._asyncio_loop = asyncio.get_running_loop()
         self._loop = NetworkLoop(
             self._core.network, given.dialer, self._asyncio_loop, lock=nullcontext(), after_event=self._after_event
@@ -195,6 +196,10 @@ class AsyncProducer:
 
         Waits only for the topic's metadata and for memory, at most max.block.ms. Raises KafkaError as `Producer.send`.
         """
+        if self._is_plain and partition is timestamp_ms is None and not headers:
+            delivery = self._quick_send(topic, value, key, None)
+            if delivery is not None:
+                return delivery
         stamp = time_ns() // 1_000_000 if timestamp_ms is None else checked_timestamp(timestamp_ms)
         if (
             self._is_plain
@@ -203,7 +208,7 @@ class AsyncProducer:
             and (key is None or type(key) is bytes)
         ):
             headers = checked_headers(headers) if headers else ()
-            batch = self._core.append_to_open(topic, value, key, stamp, headers, None)
+            batch = self._core.open_batches.append(topic, value, key, stamp, headers, None)
             if batch is not None:
                 return AsyncDelivery(batch, batch.builder.count - 1, stamp, self._ends)
         interceptors = self._interceptors
@@ -406,7 +411,7 @@ class AsyncProducer:
         A transaction that is open is aborted. What is not acknowledged after `timeout` seconds fails; `close(0)` sends
         nothing more.
         """
-        first, self._core.closed = not self._core.closed, True
+        first = self._core.close()
         if not first:
             return
         try:

@@ -4,7 +4,6 @@ time."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -15,8 +14,9 @@ from raylog.client.errors import BufferExhaustedError, ClientClosedError, Unknow
 from raylog.client.given_values import whole_number
 from raylog.client.network_client import NetworkClient, Random
 from raylog.client.producer.accumulator import ProducerBatch, RecordAccumulator
+from raylog.client.producer.appending import OpenBatches
 from raylog.client.producer.arrow import TableAppender
-from raylog.client.producer.delivery import RECORD_OVERHEAD_BYTES, OnDelivery, ProducerRecord, header_bytes_max
+from raylog.client.producer.delivery import ProducerRecord
 from raylog.client.producer.partitioners import DefaultPartitioner, Partition, RoundRobinPartitioner, StickyTopic
 from raylog.client.producer.sender import Sender
 from raylog.client.producer.transactions import Operation, State, Transactions
@@ -28,24 +28,12 @@ from raylog.protocol.records.batch import HEADER_SIZE
 from raylog.protocol.records.builder import BatchBuilder
 from raylog.protocol.records.compression import Codec
 from raylog.protocol.records.copied import CopiedBatch
-from raylog.protocol.records.record_encoding import murmur2
 
 if TYPE_CHECKING:
     from raylog.client.producer.arrow import Table
 
 LASTING: Final = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXCEPTION)
 """Errors of a topic in the metadata that waiting does not mend."""
-
-
-@dataclass(slots=True)
-class OpenTopic:
-    """The batches of a topic that may take more records."""
-
-    sticky: StickyTopic
-    partition_count: int
-    hashes_keys: bool
-    batches: list[ProducerBatch | None]
-    """By partition; the last place stands for none."""
 
 
 class ProducerCore:
@@ -78,10 +66,10 @@ class ProducerCore:
         """Partitions that records name and the metadata lack: the number of the first response that lacked them."""
         self._messages: dict[tuple[str, bytes | None], OutgoingMessage] = {}
         """Those of which a part may be appended, by their places."""
-        self._open: dict[str, OpenTopic] = {}
-        self._open_bytes_max = min(settings.batch_bytes, settings.request_bytes_max)
+        open_bytes_max = min(settings.batch_bytes, settings.request_bytes_max)
         if settings.large is not None:
-            self._open_bytes_max = min(self._open_bytes_max, settings.large.segment_bytes)
+            open_bytes_max = min(open_bytes_max, settings.large.segment_bytes)
+        self.open_batches = OpenBatches(self.accumulator, open_bytes_max)
         if settings.round_robin:
             self._spread: DefaultPartitioner | RoundRobinPartitioner = RoundRobinPartitioner(random.randrange)
         else:
@@ -92,6 +80,12 @@ class ProducerCore:
                 waiting=self._waiting,
                 fits=self.accumulator.fits,
             )
+
+    def close(self) -> bool:
+        """Take no more records; False if it was closed before."""
+        first, self.closed = not self.closed, True
+        self.open_batches.close()
+        return first
 
     def try_append(self, record: ProducerRecord, now: Now) -> tuple[ProducerBatch, bool] | None:
         """The batch that the record is in, and whether the sender has something new to do.
@@ -120,7 +114,8 @@ class ProducerCore:
         self._missing.pop(tp, None)
         batch, fresh = self.accumulator.append(tp, record, now.monotonic_ms)
         if isinstance(self._spread, DefaultPartitioner) and self._partitioner is None and transactions is None:
-            self._keep_open(batch, self._spread, count)
+            hashes_keys = not self.settings.ignore_keys
+            self.open_batches.keep(batch, self._spread.sticky(topic), count, hashes_keys=hashes_keys)
         if transactions is not None and transactions.add(tp):
             fresh = True
         return batch, fresh
@@ -139,60 +134,6 @@ class ProducerCore:
     def _refresh(self) -> None:
         self.network.metadata.expire()
         self.poke()
-
-    def append_to_open(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        stamp: int,
-        headers: Sequence[tuple[str, bytes | None]] = (),
-        on_delivery: OnDelivery | None = None,
-    ) -> ProducerBatch | None:
-        """The quick way for a record that names no partition: into a batch that is open, and does not become full.
-
-        None where `try_append` has to decide.
-        """
-        found = self._open.get(topic)
-        if found is None or self.closed:
-            return None
-        size = RECORD_OVERHEAD_BYTES
-        if value is not None:
-            size += len(value)
-        if headers:
-            size += header_bytes_max(headers)
-        sticky = found.sticky
-        if key is None:
-            batch = found.batches[sticky.current]
-        elif found.hashes_keys:
-            size += len(key)
-            batch = found.batches[(murmur2(key) & 0x7FFFFFFF) % found.partition_count]
-        else:
-            return None
-        if batch is None or batch.closed:
-            return None
-        accumulator = self.accumulator
-        batch_bytes, used_bytes = batch.size_bytes + size, accumulator.used_bytes + size
-        if batch_bytes >= self._open_bytes_max or used_bytes > accumulator.buffer_bytes:
-            return None
-        batch.builder.append(key, value, stamp, headers)
-        batch.size_bytes, accumulator.used_bytes = batch_bytes, used_bytes
-        if on_delivery is not None:
-            batch.callbacks.append((batch.builder.count - 1, stamp, on_delivery))
-        if key is None:
-            sticky.current_bytes += size
-        return batch
-
-    def _keep_open(self, batch: ProducerBatch, spread: DefaultPartitioner, partition_count: int) -> None:
-        topic = batch.tp.topic
-        found = self._open.get(topic)
-        if found is None or found.partition_count != partition_count:
-            hashes_keys = not self.settings.ignore_keys
-            sticky = spread.sticky(topic)
-            if sticky.current >= partition_count:  # the topic was created again, with fewer partitions
-                sticky.current = -1
-            found = self._open[topic] = OpenTopic(sticky, partition_count, hashes_keys, [None] * (partition_count + 1))
-        found.batches[batch.tp.partition] = batch
 
     def table_appender(self, topic: str, table: Table, now: Now) -> TableAppender | None:
         """None while the topic's metadata is missing. Raises KafkaError as `try_append`."""

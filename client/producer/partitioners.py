@@ -23,6 +23,8 @@ Partition = Callable[[str, bytes | None, bytes | None, int], int]
 class StickyTopic:
     """Records without a key of one topic: to one partition until it has got as much as a batch, then to another."""
 
+    __slots__ = ("_batch_bytes", "_choose", "current", "current_bytes")
+
     def __init__(self, choose: Choose, batch_bytes: int) -> None:
         """`batch_bytes` is the room for records in a batch."""
         self._choose = choose

@@ -52,13 +52,14 @@ PLAIN_RECORDS_MAX: Final = 1000
 class Delivery:
     """What becomes of one record."""
 
-    __slots__ = ("_batch", "_changed", "_index", "_timestamp_ms")
+    __slots__ = ("_batch", "_ends", "_index", "_timestamp_ms")
 
-    def __init__(self, batch: ProducerBatch, index: int, timestamp_ms: int, changed: threading.Condition) -> None:
+    def __init__(self, batch: ProducerBatch, index: int, timestamp_ms: int, ends: threading.Condition) -> None:
+        """`ends` is notified when batches have ended."""
         self._batch = batch
         self._index = index
         self._timestamp_ms = timestamp_ms
-        self._changed = changed
+        self._ends = ends
 
     def done(self) -> bool:
         """Whether the record is acknowledged, or has failed."""
@@ -67,12 +68,12 @@ class Delivery:
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """Where the record was appended. Raises KafkaError if it was not, TimeoutError after `timeout` seconds."""
         if not self._batch.done:
-            _wait_for_end(self._changed, self.done, timeout)
+            _wait_for_end(self._ends, self.done, timeout)
         return self._batch.metadata(self._index, self._timestamp_ms)
 
     def exception(self, timeout: float | None = None) -> KafkaError | None:
         """Why the record was not appended; None if it was. Raises as `result` if that is not known in time."""
-        _wait_for_end(self._changed, self.done, timeout)
+        _wait_for_end(self._ends, self.done, timeout)
         try:
             self.result(timeout)
         except KafkaError as error:
@@ -85,9 +86,9 @@ class MessageDelivery(Delivery):
 
     __slots__ = ("_outcome",)
 
-    def __init__(self, outcome: MessageOutcome, changed: threading.Condition) -> None:
+    def __init__(self, outcome: MessageOutcome, ends: threading.Condition) -> None:
         self._outcome = outcome
-        self._changed = changed
+        self._ends = ends
 
     def done(self) -> bool:
         """Whether all of it is acknowledged, or has ended with a failure."""
@@ -95,7 +96,7 @@ class MessageDelivery(Delivery):
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """Where the last chunk was appended. Raises as for any record, if one of the chunks was not appended."""
-        _wait_for_end(self._changed, self.done, timeout)
+        _wait_for_end(self._ends, self.done, timeout)
         return self._outcome.result()
 
 
@@ -170,6 +171,7 @@ class Producer:
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         """Held while the core is used; notified when something has become possible."""
+        self._quick_send = self._core.open_batches.quick_send(Delivery, self._changed, time_ns, self._lock)
         self._telling: list[ProducerBatch] = []
         """Those whose callbacks are being called."""
         self._waiting = 0
@@ -206,6 +208,10 @@ class Producer:
         `on_delivery(error, metadata)` is called by the thread of the connections, in which nothing may take long.
         Raises KafkaError: of the topic, REQUEST_TIMED_OUT, MESSAGE_TOO_LARGE, SerializationError, ClientClosedError.
         """
+        if self._is_plain and partition is timestamp_ms is None and not headers:
+            delivery = self._quick_send(topic, value, key, on_delivery)
+            if delivery is not None:
+                return delivery
         stamp = time_ns() // 1_000_000 if timestamp_ms is None else checked_timestamp(timestamp_ms)
         if (
             self._is_plain
@@ -215,7 +221,7 @@ class Producer:
         ):
             headers = checked_headers(headers) if headers else ()
             with self._lock:
-                batch = self._core.append_to_open(topic, value, key, stamp, headers, on_delivery)
+                batch = self._core.open_batches.append(topic, value, key, stamp, headers, on_delivery)
                 if batch is not None:
                     return Delivery(batch, batch.builder.count - 1, stamp, self._changed)
         interceptors = self._interceptors
@@ -334,7 +340,7 @@ class Producer:
         pairs = checked_headers(headers)
         quick = partition is None and not pairs
         batches: dict[ProducerBatch, None] = {}
-        append = self._core.append_to_open
+        append = self._core.open_batches.append
         rest = iter(records)
         at_once = PLAIN_RECORDS_MAX if isinstance(records, Sequence) else 1  # what is yielded is sent as it comes
         while taken := list(islice(rest, at_once)):
@@ -479,7 +485,7 @@ class Producer:
         """
         waits = timeout != 0 and not self._thread.is_current
         with self._changed:
-            first, self._core.closed = not self._core.closed, True
+            first = self._core.close()
             self._changed.notify_all()
         if not first:
             return

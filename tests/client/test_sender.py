@@ -316,7 +316,7 @@ def test_batches_are_filled_before_another_partition_is_chosen(*, quick: bool) -
     (first,) = core.sender.unfinished
     first.closed = True  # it has lingered
     for _ in range(300):
-        if not quick or core.append_to_open("t", b"v" * 80, None, 0) is None:
+        if not quick or core.open_batches.append("t", b"v" * 80, None, 0) is None:
             core.try_append(ProducerRecord("t", None, b"v" * 80, (), None, 0), NOW)
     counts = [batch.builder.count for batch in core.sender.unfinished if batch is not first]
     assert sum(counts) == 300
@@ -334,7 +334,7 @@ def test_a_topic_that_is_created_again_with_fewer_partitions() -> None:
         core.try_append(ProducerRecord("t", None, b"v", (), None, 0), NOW)
     core.network.metadata.answered(shown([1], partitions=3), NOW)
     core.try_append(ProducerRecord("t", None, b"v", (), 0, 0), NOW)
-    assert core.append_to_open("t", b"v", None, 0) is None
+    assert core.open_batches.append("t", b"v", None, 0) is None
     appended = core.try_append(ProducerRecord("t", None, b"v", (), None, 0), NOW)
     assert appended is not None
     assert appended[0].tp.partition < 3
@@ -348,27 +348,27 @@ def test_the_quick_way_takes_records_only_for_open_batches(monkeypatch: pytest.M
     core.network.metadata.answered(shown([1]), NOW)
     core.sender._set_identity(7, 0)
     monkeypatch.setattr(core.network, "ask", lambda *given, **options: None)
-    assert core.append_to_open("t", b"v", None, 0) is None
+    assert core.open_batches.append("t", b"v", None, 0) is None
     core.try_append(ProducerRecord("t", None, b"v", (), None, 0), NOW)
     (batch,) = core.sender.unfinished
-    assert core.append_to_open("t", b"v", None, 0) is batch
-    assert core.append_to_open("t", b"v", b"key", 5) is batch
-    assert core.append_to_open("t", b"v" * 300, None, 0) is None
-    assert core.append_to_open("other", b"v", None, 0) is None
+    assert core.open_batches.append("t", b"v", None, 0) is batch
+    assert core.open_batches.append("t", b"v", b"key", 5) is batch
+    assert core.open_batches.append("t", b"v" * 300, None, 0) is None
+    assert core.open_batches.append("other", b"v", None, 0) is None
     assert (batch.builder.count, batch.builder.max_timestamp_ms) == (3, 5)
-    assert core.append_to_open("t", b"v", None, 7, [("name", b"value")], on_delivery) is batch
+    assert core.open_batches.append("t", b"v", None, 7, [("name", b"value")], on_delivery) is batch
     assert batch.callbacks == [(3, 7, on_delivery)]
     encoded = batch.builder.build()
     assert read_records(encoded, 0, parse_header(encoded, 0))[3].headers == (("name", b"value"),)
     assert batch.size_bytes >= len(encoded)
-    assert core.append_to_open("t", b"", None, 0, [("name", b"v" * 300)]) is None
+    assert core.open_batches.append("t", b"", None, 0, [("name", b"v" * 300)]) is None
     assert core.accumulator.used_bytes == batch.size_bytes - HEADER_SIZE
     core.network.run(Now(NOW.monotonic_ms + 10, 0))
-    assert core.append_to_open("t", b"v", None, 0) is None
+    assert core.open_batches.append("t", b"v", None, 0) is None
     core.try_append(ProducerRecord("t", None, b"v", (), None, 0), NOW)
-    assert core.append_to_open("t", b"v", None, 0) is not None
-    core.closed = True
-    assert core.append_to_open("t", b"v", None, 0) is None
+    assert core.open_batches.append("t", b"v", None, 0) is not None
+    core.close()
+    assert core.open_batches.append("t", b"v", None, 0) is None
 
 
 def test_a_table_waits_for_memory() -> None:
