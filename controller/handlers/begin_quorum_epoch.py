@@ -1,7 +1,7 @@
 """BeginQuorumEpoch (key 53), v0-1, internal: another voter announces that it leads the metadata log (KIP-595).
 
 v1 directory ids and endpoints, which are ignored: controllers find each other by their names. The leader may be a voter
-that this controller does not know yet.
+that this controller does not know yet, but its id must be one that the election state can hold.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ def handle(
         code = ErrorCode.INVALID_VOTER_KEY
     elif announced.leader_epoch < quorum.leader_epoch:
         code = ErrorCode.FENCED_LEADER_EPOCH
+    elif announced.leader_id < 0:
+        code = ErrorCode.INVALID_REQUEST
     else:
         controller.voter.step(
             LeaderSeen(BrokerId(announced.leader_id), LeaderEpoch(announced.leader_epoch)), exchange.now

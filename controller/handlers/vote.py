@@ -1,7 +1,8 @@
 """Vote (key 52), v0-2, internal: a candidate requests this voter's vote (KIP-595). v1 directory ids; v2 pre-votes.
 
 A granted vote is on disk before the response is sent. Pre-votes are those of KIP-996. The candidate may be a voter that
-this controller does not know yet; but a request for another log directory than this one's is refused (KIP-853).
+this controller does not know yet; but a request for another log directory than this one's is refused (KIP-853), and so
+are negative numbers, which the election state cannot hold, and an older epoch, with Kafka's errors.
 """
 
 from __future__ import annotations
@@ -39,11 +40,8 @@ def _answer(
     controller: ControllerServices, exchange: Exchange, request: VoteRequest, wanted: RequestPartitionData
 ) -> ResponsePartitionData:
     quorum = controller.quorum
-    code, granted = ErrorCode.NONE, False
-    is_asked = request.voter_id in (NO_BROKER_ID, quorum.node_id)
-    if not is_asked or wanted.voter_directory_id not in (NO_DIRECTORY_ID, controller.directory_id):
-        code = ErrorCode.INVALID_VOTER_KEY
-    else:
+    code, granted = _check(controller, request, wanted), False
+    if code is ErrorCode.NONE:
         event = VoteRequested(
             BrokerId(wanted.replica_id),
             LeaderEpoch(wanted.replica_epoch),
@@ -55,3 +53,19 @@ def _answer(
     return ResponsePartitionData(
         error_code=code, leader_id=quorum.leader_id, leader_epoch=quorum.leader_epoch, vote_granted=granted
     )
+
+
+def _check(controller: ControllerServices, request: VoteRequest, wanted: RequestPartitionData) -> ErrorCode:
+    """NONE if the quorum is to decide. A candidate's log ends in an earlier epoch than the one it asks votes for."""
+    quorum = controller.quorum
+    newest_epoch = wanted.replica_epoch if wanted.pre_vote else wanted.replica_epoch - 1
+    if wanted.last_offset < 0 or not 0 <= wanted.last_offset_epoch <= newest_epoch:
+        return ErrorCode.INVALID_REQUEST
+    if wanted.replica_epoch < quorum.leader_epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if wanted.replica_id < 0:
+        return ErrorCode.INVALID_REQUEST
+    is_asked = request.voter_id in (NO_BROKER_ID, quorum.node_id)
+    if not is_asked or wanted.voter_directory_id not in (NO_DIRECTORY_ID, controller.directory_id):
+        return ErrorCode.INVALID_VOTER_KEY
+    return ErrorCode.NONE

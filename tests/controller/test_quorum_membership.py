@@ -19,8 +19,9 @@ from raylog.controller.handlers import (
     update_raft_voter,
     vote,
 )
+from raylog.controller.quorum.events import EpochSeen
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
-from raylog.core.ids import NO_DIRECTORY_ID, BrokerId
+from raylog.core.ids import NO_BROKER_ID, NO_DIRECTORY_ID, BrokerId, LeaderEpoch
 from raylog.metadata.features import KRAFT_FEATURE
 from raylog.metadata.records import voters_in
 from raylog.metadata.topic_names import METADATA_PARTITION, METADATA_TOPIC_ID
@@ -412,6 +413,57 @@ class TestVoterKeys:
             begin = BeginQuorumEpochRequest(cluster_id=CLUSTER_ID, topics=(begun_topic,))
             answer = call(quorum, standby, begin).topics[0].partitions[0]
             assert (answer.error_code is ErrorCode.INVALID_VOTER_KEY) == refused
+
+    @pytest.mark.parametrize(
+        ("changes", "code"),
+        [
+            ({"replica_id": -1}, ErrorCode.INVALID_REQUEST),
+            ({"replica_id": -(1 << 31)}, ErrorCode.INVALID_REQUEST),
+            ({"last_offset": -1}, ErrorCode.INVALID_REQUEST),
+            ({"last_offset_epoch": -1}, ErrorCode.INVALID_REQUEST),
+            ({"last_offset_epoch": 9}, ErrorCode.INVALID_REQUEST),
+            ({"last_offset_epoch": 10, "pre_vote": True}, ErrorCode.INVALID_REQUEST),
+            ({"replica_epoch": 1, "last_offset_epoch": 0}, ErrorCode.FENCED_LEADER_EPOCH),
+            ({"last_offset_epoch": 9, "pre_vote": True}, ErrorCode.NONE),
+            ({}, ErrorCode.NONE),
+        ],
+    )
+    def test_an_absurd_candidate_gets_no_vote_and_the_voter_starts_again(
+        self, changes: dict[str, Any], code: ErrorCode
+    ) -> None:
+        quorum = DirectQuorum()
+        quorum.start_all()
+        voter = follower_alone(quorum, in_epoch=8)
+        usual = {"replica_epoch": 9, "replica_id": 1007, "last_offset_epoch": 8, "last_offset": 1000}
+        topic = VoteTopic(topic_name=METADATA_PARTITION.topic, partitions=(VotePartition(**{**usual, **changes}),))
+        answer = call(quorum, voter, VoteRequest(cluster_id=CLUSTER_ID, topics=(topic,))).topics[0].partitions[0]
+        assert (answer.error_code, answer.vote_granted) == (code, code is ErrorCode.NONE)
+        number = quorum.number_of(voter)
+        quorum.kill(number)
+        quorum.start(number)
+
+    @pytest.mark.parametrize("leader_id", [-1, -5])
+    def test_an_absurd_leader_is_not_followed_and_the_voter_starts_again(self, leader_id: int) -> None:
+        quorum = DirectQuorum()
+        quorum.start_all()
+        voter = follower_alone(quorum, in_epoch=8)
+        begun = BeginPartition(leader_id=leader_id, leader_epoch=9)
+        topic = BeginTopic(topic_name=METADATA_PARTITION.topic, partitions=(begun,))
+        response = call(quorum, voter, BeginQuorumEpochRequest(cluster_id=CLUSTER_ID, topics=(topic,)))
+        assert response.topics[0].partitions[0].error_code is ErrorCode.INVALID_REQUEST
+        assert voter.leader_epoch == 8
+        number = quorum.number_of(voter)
+        quorum.kill(number)
+        quorum.start(number)
+
+
+def follower_alone(quorum: DirectQuorum, *, in_epoch: int) -> Controller:
+    """A follower that has seen this epoch, after the others were killed."""
+    voter = next(each for each in quorum.running if not each.is_active)
+    for other in [each for each in quorum.running if each is not voter]:
+        quorum.kill(quorum.number_of(other))
+    voter.voter.step(EpochSeen(LeaderEpoch(in_epoch), NO_BROKER_ID), quorum.now())
+    return voter
 
 
 def test_it_is_described_with_directories_listeners_and_observers() -> None:
