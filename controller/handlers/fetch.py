@@ -77,13 +77,16 @@ def _voter_fetched(controller: ControllerServices, exchange: Exchange, voter: Br
 
 
 def _needs_snapshot(controller: ControllerServices, wanted: FetchPartition) -> bool:
-    """Whether this log starts too late to tell if the voter's log is a prefix of it, as in Kafka (KIP-630)."""
+    """Whether this log starts too late to tell if the voter's log is a prefix of it, as in Kafka (KIP-630).
+
+    A log that starts at 0 has nothing before it, and may have no snapshot.
+    """
     log = controller.metadata_log
     epoch_before = log.epoch_before(log.start_offset)
     return (
         wanted.fetch_offset < log.start_offset
         or 0 <= wanted.last_fetched_epoch < epoch_before
-        or (wanted.fetch_offset == log.start_offset and 0 <= wanted.last_fetched_epoch != epoch_before)
+        or (wanted.fetch_offset == log.start_offset > 0 and 0 <= wanted.last_fetched_epoch != epoch_before)
     )
 
 

@@ -733,6 +733,18 @@ class TestStandby:
             assert answer is not None
             assert answer.responses[0].partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
+    def test_a_fetch_from_offset_0_gets_records_while_there_is_no_snapshot(self, quorum: DirectQuorum) -> None:
+        active = quorum.start_all()
+        assert not active.metadata_log.snapshots
+        for replica_id in (BrokerId(0), others(quorum)[0].quorum.node_id):
+            request = observing(0)
+            wanted = replace(request.topics[0].partitions[0], last_fetched_epoch=5)
+            topics = [replace(request.topics[0], partitions=[wanted])]
+            request = replace(request, replica_id=replica_id, topics=topics)
+            answer = fetch.handle(active, asks(quorum, active), request)
+            assert answer is not None
+            assert answer.responses[0].partitions[0].records
+
     def test_a_leader_without_a_committed_record_of_its_epoch_serves_no_brokers(self, quorum: DirectQuorum) -> None:
         active = quorum.start_all()
         active.quorum.epoch_start_offset = active.high_watermark  # as if it had just been elected
