@@ -303,9 +303,9 @@ class MetadataLog:
         self.log.flush()  # records that a crash left unsynced must be durable before they are reported
         named = (snapshot_named(name) for name in self._disk.listdir(self.log.path))
         self.snapshots = sorted(each for each in named if each is not None)
+        self._load_image()  # before the log is discarded: it removes damaged snapshots from the list
         if self.snapshots and self._is_of_another_log(self.snapshots[-1]):
             self._start_at(self.snapshots[-1].end_offset)  # a crash within `install`
-        self._load_image()
         if self.next_offset < self.start_offset:
             missing = (
                 f"{self.log.path} begins at offset {self.start_offset}, but no snapshot contains the "

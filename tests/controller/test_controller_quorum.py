@@ -421,6 +421,20 @@ class TestSnapshots:
         quorum.pass_time(5000)
         assert vars(again.image) == expected
 
+    def test_a_damaged_snapshot_of_the_leader_that_was_not_installed_discards_no_records(self) -> None:
+        quorum = DirectQuorum(SMALL_SNAPSHOTS)
+        quorum.start_all()
+        self.create_many(quorum, 10)
+        voter = others(quorum)[0]
+        number, promised = quorum.number_of(voter), voter.metadata_log.flushed_end
+        quorum.kill(number)
+        fetched = SnapshotId(Offset(promised.end_offset + 50), promised.last_epoch)
+        quorum.disks[number].overwrite(f"{PARTITION_PATH}/{fetched.file_name}", b"damaged")
+        again = quorum.start(number, settle=False)
+        assert again.metadata_log.flushed_end == promised
+        quorum.pass_time(3000)
+        assert vars(again.image) == vars(quorum.active.image)
+
     def test_a_log_without_its_snapshot_is_refused(self) -> None:
         quorum = DirectQuorum(SMALL_SNAPSHOTS)
         quorum.start_all()
