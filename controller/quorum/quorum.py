@@ -92,6 +92,8 @@ class VoterProgress:
     """Time of its last fetch in this epoch."""
     caught_up_ms: int | None = None
     """When it last was caught up with the leader's log."""
+    leader_end_offset: Offset | None = None
+    """The end of the leader's log on disk at its last fetch."""
     directory_id: UUID = NO_DIRECTORY_ID
     """That of its last fetch."""
 
@@ -424,9 +426,12 @@ class Quorum:
             return
         progress.directory_id = event.directory_id
         progress.end_offset = event.end_offset
-        progress.fetched_ms = now_ms
         if event.end_offset >= log_end.end_offset:
             progress.caught_up_ms = now_ms
+        elif progress.leader_end_offset is not None and event.end_offset >= progress.leader_end_offset:
+            progress.caught_up_ms = progress.fetched_ms  # in a log that grows all the time it may never be at the end
+        progress.leader_end_offset = log_end.end_offset
+        progress.fetched_ms = now_ms
         self._commit(log_end, now_ms)
 
     def _commit(self, log_end: LogEnd, now_ms: int) -> None:

@@ -336,6 +336,20 @@ class TestLeader:
         bench.step(VoterFetched(BrokerId(77), Offset(11)))
         assert bench.quorum.high_watermark == 0
 
+    def test_a_voter_with_all_records_of_the_fetch_before_was_caught_up_then(self) -> None:
+        """KIP-836: in a log that grows all the time, a voter may never be at its end."""
+        bench = Bench()
+        bench.lead()
+        began_ms = bench.now_ms
+        progress = bench.quorum.progress[TWO]
+        seen: list[int | None] = []
+        for fetched, leader_end in ((10, 20), (20, 30), (30, 40), (35, 50), (50, 50)):
+            bench.now_ms += 100
+            bench.end = log_end(4, leader_end)
+            bench.step(VoterFetched(TWO, Offset(fetched)))
+            seen.append(None if progress.caught_up_ms is None else progress.caught_up_ms - began_ms)
+        assert seen == [None, 100, 200, 200, 500]
+
     def test_the_high_watermark_never_decreases(self) -> None:
         bench = Bench()
         bench.lead()
