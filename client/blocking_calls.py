@@ -76,6 +76,7 @@ class BlockingCalls:
         return operation.outcome()
 
     def _check_thread(self) -> None:
+        self._thread.check_process()
         if self._thread.is_current:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a callback of a client cannot wait for an admin client")
 

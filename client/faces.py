@@ -39,6 +39,7 @@ class BlockingFace:
 
     @contextmanager
     def _used(self) -> Iterator[None]:
+        self._thread.check_process()
         if self._thread.is_current:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"a callback of a producer cannot wait for a {self._client}")
         if not self._user.acquire(blocking=False):

@@ -8,12 +8,15 @@ import threading
 
 import uvloop
 
+from raylog.core.errors import ErrorCode, KafkaError
+
 
 class IoThread:
     """A daemon thread; it lives as long as its process."""
 
     def __init__(self) -> None:
         self.loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+        self._process_id = os.getpid()
         self._thread = threading.Thread(target=self.loop.run_forever, name="raylog-client", daemon=True)
         self._thread.start()
 
@@ -21,6 +24,12 @@ class IoThread:
     def is_current(self) -> bool:
         """Whether the caller runs on it, as callbacks do: it must not wait for itself."""
         return threading.current_thread() is self._thread
+
+    def check_process(self) -> None:
+        """Raises KafkaError in a child made by fork: the thread is not there, and a caller would wait for ever."""
+        if os.getpid() != self._process_id:
+            text = "the client was made before this process was forked: each process needs clients of its own"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, text)
 
 
 _shared: IoThread | None = None

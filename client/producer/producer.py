@@ -25,7 +25,7 @@ from raylog.client.errors import ClientClosedError
 from raylog.client.given_config import given_config
 from raylog.client.given_values import checked_timestamp
 from raylog.client.group_offsets import GroupMetadata, Offsets
-from raylog.client.io_thread import shared_io_thread
+from raylog.client.io_thread import IoThread, shared_io_thread
 from raylog.client.network_loop import NetworkLoop
 from raylog.client.producer.accumulator import ProducerBatch, all_delivered
 from raylog.client.producer.arrow import AppendedRows, TableAppender, appended_rows, tables_by_topic
@@ -49,13 +49,20 @@ PLAIN_RECORDS_MAX: Final = 1000
 """How many records of `send_plain` are appended before other threads have a turn."""
 
 
+class BatchEnds(threading.Condition):
+    """Notified by the thread of the connections when batches have ended."""
+
+    def __init__(self, lock: threading.RLock, thread: IoThread) -> None:
+        super().__init__(lock)
+        self.thread = thread
+
+
 class Delivery:
     """What becomes of one record."""
 
     __slots__ = ("_batch", "_ends", "_index", "_timestamp_ms")
 
-    def __init__(self, batch: ProducerBatch, index: int, timestamp_ms: int, ends: threading.Condition) -> None:
-        """`ends` is notified when batches have ended."""
+    def __init__(self, batch: ProducerBatch, index: int, timestamp_ms: int, ends: BatchEnds) -> None:
         self._batch = batch
         self._index = index
         self._timestamp_ms = timestamp_ms
@@ -86,7 +93,7 @@ class MessageDelivery(Delivery):
 
     __slots__ = ("_outcome",)
 
-    def __init__(self, outcome: MessageOutcome, ends: threading.Condition) -> None:
+    def __init__(self, outcome: MessageOutcome, ends: BatchEnds) -> None:
         self._outcome = outcome
         self._ends = ends
 
@@ -103,11 +110,11 @@ class MessageDelivery(Delivery):
 class TableDelivery:
     """What becomes of the rows of a table."""
 
-    __slots__ = ("_batches", "_changed")
+    __slots__ = ("_batches", "_ends")
 
-    def __init__(self, batches: Sequence[ProducerBatch], changed: threading.Condition) -> None:
+    def __init__(self, batches: Sequence[ProducerBatch], ends: BatchEnds) -> None:
         self._batches = batches
-        self._changed = changed
+        self._ends = ends
 
     def done(self) -> bool:
         """Whether each row is acknowledged, or has failed."""
@@ -118,16 +125,18 @@ class TableDelivery:
 
         Raises the KafkaError of the first rows that were not, and TimeoutError after `timeout` seconds.
         """
-        _wait_for_end(self._changed, self.done, timeout)
+        _wait_for_end(self._ends, self.done, timeout)
         return appended_rows(self._batches)
 
 
-def _wait_for_end(changed: threading.Condition, done: Callable[[], bool], timeout: float | None) -> None:
+def _wait_for_end(ends: BatchEnds, done: Callable[[], bool], timeout: float | None) -> None:
     """Raises TimeoutError, and KafkaError in the thread of the connections, which would wait for itself."""
-    with changed:
-        if not done() and timeout != 0 and shared_io_thread().is_current:
+    if not done():
+        ends.thread.check_process()
+    with ends:
+        if not done() and timeout != 0 and ends.thread.is_current:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "result() would wait for the callback that calls it")
-        if not changed.wait_for(done, timeout):
+        if not ends.wait_for(done, timeout):
             raise TimeoutError(f"not acknowledged within {timeout} s")
 
 
@@ -169,7 +178,7 @@ class Producer:
         """Whether records are taken as they are given."""
         self._thread = shared_io_thread()
         self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
+        self._changed = BatchEnds(self._lock, self._thread)
         """Held while the core is used; notified when something has become possible."""
         self._quick_send = self._core.open_batches.quick_send(Delivery, self._changed, time_ns, self._lock)
         self._telling: list[ProducerBatch] = []
@@ -267,6 +276,7 @@ class Producer:
             return Delivery(batch, batch.builder.count - 1, stamp, self._changed)
 
     def _appended(self, record: ProducerRecord, moment: Now) -> ProducerBatch:
+        self._thread.check_process()
         appended = self._core.try_append(record, moment)
         if appended is None:
             appended = self._append_later(record)
@@ -375,6 +385,7 @@ class Producer:
             appender = self._core.table_appender(topic, table, now())
             return appender is not None
 
+        self._thread.check_process()
         with self._changed:
             self._until(known, topic)
         assert appender is not None
@@ -401,6 +412,7 @@ class Producer:
             count = self._core.partition_count(topic, now())
             return count is not None
 
+        self._thread.check_process()
         with self._changed:
             self._until(known, topic)
         assert count is not None
@@ -412,6 +424,7 @@ class Producer:
         The callbacks of these records have been called then. Returns how many of the records are unfinished after
         `timeout` seconds, as confluent-kafka's does.
         """
+        self._thread.check_process()
         if self._thread.is_current:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "flush() would wait for the callback that calls it")
         with self._changed:
@@ -460,6 +473,7 @@ class Producer:
         self._transact(lambda: self._core.transactions.abort(), timeout)
 
     def _transact(self, start: Callable[[], Operation], timeout: float | None) -> None:
+        self._thread.check_process()
         if self._thread.is_current:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a callback cannot wait for its own thread")
         with self._changed:
@@ -483,6 +497,7 @@ class Producer:
         A transaction that is open is aborted. What is not acknowledged after `timeout` seconds fails. `close(0)` sends
         nothing more, and may be called by a callback.
         """
+        self._thread.check_process()
         waits = timeout != 0 and not self._thread.is_current
         with self._changed:
             first = self._core.close()
