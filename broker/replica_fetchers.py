@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from itertools import groupby
 from typing import Final, NamedTuple
 
 from raylog.config.replication import FetchLimits
@@ -23,13 +22,10 @@ from raylog.protocol.fetch import (
     FetchPartitionResponse,
     FetchRequest,
     FetchResponse,
-    FetchTopic,
-    ForgottenTopic,
     ReplicaState,
 )
-from raylog.replication.fetch_sessions import PartitionKey
+from raylog.protocol.fetch_session import SESSION_ERRORS, FetchSession, PartitionKey
 from raylog.replication.partition import Partition
-from raylog.replication.replica_fetch_session import SESSION_ERRORS, ReplicaFetchSession
 from raylog.transport.peer_link import PeerLink
 
 ANSWER_MS_MAX: Final = 5000
@@ -124,7 +120,7 @@ class _Requests:
         self._broker_epoch = broker_epoch
         self.limits = limits
 
-    def next(self, session: ReplicaFetchSession) -> FetchRequest:
+    def next(self, session: FetchSession) -> FetchRequest:
         limits = self.limits()
         session_request = session.request()
         return FetchRequest(
@@ -133,14 +129,8 @@ class _Requests:
             max_bytes=limits.response_bytes_max,
             session_id=session_request.session_id,
             session_epoch=session_request.session_epoch,
-            topics=[
-                FetchTopic(topic_id=topic_id, partitions=[wanted for _, wanted in entries])
-                for topic_id, entries in groupby(session_request.named, key=lambda entry: entry[0].topic_id)
-            ],
-            forgotten_topics=[
-                ForgottenTopic(topic_id=topic_id, partitions=[key.partition for key in keys])
-                for topic_id, keys in groupby(session_request.forgotten, key=lambda key: key.topic_id)
-            ],
+            topics=session_request.topics(),
+            forgotten_topics=session_request.forgotten_topics(),
             replica_state=ReplicaState(replica_id=self._broker_id, replica_epoch=self._broker_epoch()),
         )
 
@@ -235,7 +225,7 @@ class _Lane:
 
     def __init__(self, new_link: Callable[[Callable[[Now], None]], PeerLink], on_ready: Callable[[Now], None]) -> None:
         self.copies: dict[PartitionKey, _Copy] = {}
-        self.session = ReplicaFetchSession()
+        self.session = FetchSession()
         self.asked = False
         """Whether a request is in flight. Its results for partitions that have left the lane are ignored."""
         self.link = new_link(on_ready)

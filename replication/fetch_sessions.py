@@ -18,26 +18,21 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
-from uuid import UUID
 
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import NO_BROKER_ID, NO_LEADER_EPOCH, BrokerId, TopicPartition
 from raylog.protocol.fetch import UNKNOWN_HIGH_WATERMARK, FetchPartition, FetchPartitionResponse, FetchRequest
+from raylog.protocol.fetch_session import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    NO_SESSION_ID,
+    SESSION_ID_LIMIT,
+    PartitionKey,
+    next_epoch,
+)
 
-NO_SESSION_ID = 0
-INITIAL_EPOCH = 0
-FINAL_EPOCH = -1
-SESSION_ID_LIMIT = 1 << 31
 EVICTION_IDLE_MS = 120_000
 """Kafka's MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS: a session used more recently than this is not evicted."""
-
-
-class PartitionKey(NamedTuple):
-    """A partition as the client identifies it: by name up to v12, by topic id since v13; the other field is empty."""
-
-    topic: str
-    topic_id: UUID
-    partition: int
 
 
 class _Reader(NamedTuple):
@@ -342,11 +337,6 @@ class FetchSessions:
 
     def _advance_id(self) -> None:
         self._next_id = self._next_id % (SESSION_ID_LIMIT - 1) + 1
-
-
-def next_epoch(epoch: int) -> int:
-    """The epoch of the request that follows the one with `epoch`."""
-    return epoch % (SESSION_ID_LIMIT - 1) + 1
 
 
 def _named(request: FetchRequest) -> Iterable[tuple[PartitionKey, FetchPartition]]:

@@ -34,7 +34,8 @@ from raylog.protocol.fetch import (
     FetchResponse,
     FetchTopicResponse,
 )
-from raylog.replication.fetch_sessions import NO_SESSION_ID, FetchContext, PartitionKey, Results
+from raylog.protocol.fetch_session import NO_SESSION_ID, PartitionKey
+from raylog.replication.fetch_sessions import FetchContext, Results
 from raylog.replication.partition_change import Change, PartitionChange, SessionChange
 from raylog.replication.replica_selector import closest_replica
 from raylog.security.acl import Operation

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from uuid import UUID
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,11 +17,9 @@ from raylog.protocol.fetch import (
     FetchPartitionResponse,
     FetchRequest,
     FetchResponse,
-    FetchTopic,
-    ForgottenTopic,
 )
-from raylog.replication.fetch_sessions import FetchContext, FetchSessions, PartitionKey
-from raylog.replication.replica_fetch_session import ReplicaFetchSession, SessionRequest
+from raylog.protocol.fetch_session import SESSION_ID_LIMIT, FetchSession, PartitionKey, SessionRequest
+from raylog.replication.fetch_sessions import FetchContext, FetchSessions
 
 TOPIC_ID = UUID(int=7)
 VERSION = 17
@@ -35,7 +34,7 @@ def at(partition: int, offset: int) -> FetchPartition:
     return FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=100)
 
 
-def want(session: ReplicaFetchSession, partition: int, offset: int) -> None:
+def want(session: FetchSession, partition: int, offset: int) -> None:
     session.want(key(partition), at(partition, offset))
 
 
@@ -43,7 +42,7 @@ def named(request: SessionRequest) -> list[tuple[int, int]]:
     return [(wanted.partition, wanted.fetch_offset) for _, wanted in request.named]
 
 
-def granted(session: ReplicaFetchSession, *, session_id: int = 5) -> SessionRequest:
+def granted(session: FetchSession, *, session_id: int = 5) -> SessionRequest:
     """One request, and an answer in the session."""
     request = session.request()
     assert session.answered(FetchResponse(session_id=session_id))
@@ -51,7 +50,7 @@ def granted(session: ReplicaFetchSession, *, session_id: int = 5) -> SessionRequ
 
 
 def test_wanted_partitions_are_sent_once() -> None:
-    session = ReplicaFetchSession()
+    session = FetchSession()
     want(session, 0, 10)
     want(session, 1, 20)
     first = granted(session)
@@ -63,7 +62,7 @@ def test_wanted_partitions_are_sent_once() -> None:
 
 
 def test_unwanted_partitions_are_forgotten_once() -> None:
-    session = ReplicaFetchSession()
+    session = FetchSession()
     want(session, 0, 10)
     want(session, 1, 20)
     granted(session)
@@ -78,7 +77,7 @@ def test_unwanted_partitions_are_forgotten_once() -> None:
 
 
 def test_changes_during_a_request_are_sent_with_the_next_one() -> None:
-    session = ReplicaFetchSession()
+    session = FetchSession()
     want(session, 0, 10)
     session.request()
     want(session, 1, 20)
@@ -87,23 +86,94 @@ def test_changes_during_a_request_are_sent_with_the_next_one() -> None:
     assert session.request() == SessionRequest(5, 1, [(key(1), at(1, 20))], [key(0)])
 
 
-def test_a_refused_or_lost_session_starts_again_with_all_partitions() -> None:
-    for error_code in (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH, None):
-        session = ReplicaFetchSession()
-        want(session, 0, 10)
-        want(session, 1, 20)
-        granted(session)
-        session.forget(key(1))
-        session.request()
-        if error_code is None:
-            session.reset()
-        else:
-            assert not session.answered(FetchResponse(error_code=error_code))
-        assert granted(session) == SessionRequest(0, 0, [(key(0), at(0, 10))], [])
+@pytest.mark.parametrize(
+    ("error_code", "session_id"),
+    [
+        (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0),
+        (ErrorCode.INVALID_FETCH_SESSION_EPOCH, 5),
+        (ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, 5),
+        (ErrorCode.UNKNOWN_SERVER_ERROR, 5),
+        (None, 5),
+    ],
+)
+def test_a_refused_or_lost_session_starts_again_with_all_partitions(
+    error_code: ErrorCode | None, session_id: int
+) -> None:
+    """And the broker removes the old one, if it may still have it."""
+    session = FetchSession()
+    want(session, 0, 10)
+    want(session, 1, 20)
+    granted(session)
+    session.forget(key(1))
+    session.request()
+    if error_code is None:
+        session.reset()
+    else:
+        assert not session.answered(FetchResponse(error_code=error_code))
+    assert granted(session, session_id=6) == SessionRequest(session_id, 0, [(key(0), at(0, 10))], [])
+    assert granted(session, session_id=6) == SessionRequest(6, 1, [], [])
+
+
+def test_a_session_that_the_broker_ends_starts_again() -> None:
+    session = FetchSession()
+    want(session, 0, 10)
+    granted(session)
+    assert granted(session, session_id=0) == SessionRequest(5, 1, [], [])
+    assert session.request() == SessionRequest(0, 0, [(key(0), at(0, 10))], [])
+
+
+def test_the_epoch_after_the_last_one_is_one() -> None:
+    session = FetchSession()
+    want(session, 0, 10)
+    granted(session)
+    session._epoch = SESSION_ID_LIMIT - 1
+    assert [granted(session).session_epoch for _ in range(2)] == [SESSION_ID_LIMIT - 1, 1]
+
+
+def test_a_closed_session_is_removed_once() -> None:
+    session = FetchSession()
+    assert session.close() is None
+    want(session, 0, 10)
+    granted(session)
+    assert session.close() == SessionRequest(5, -1, [], [])
+    assert session.close() is None
+
+
+def test_a_topic_that_was_created_anew_is_replaced() -> None:
+    """By name the session has it already, and brokers may forget partitions after they add others."""
+    old, new = PartitionKey("t", TOPIC_ID, 0), PartitionKey("t", UUID(int=8), 0)
+    for by_id in (True, False):
+        session = FetchSession()
+        session.want(old, at(0, 10))
+        session.request(by_id=by_id)
+        session.answered(FetchResponse(session_id=5))
+        session.want(new, at(0, 10))
+        session.keep_only({new})
+        request = session.request(by_id=by_id)
+        assert (request.named, request.forgotten) == ([(new, at(0, 10))], [old] if by_id else [])
+
+
+def test_a_broker_of_another_version_gets_a_new_session() -> None:
+    session = FetchSession()
+    want(session, 0, 10)
+    granted(session)
+    assert session.request(by_id=False) == SessionRequest(5, 0, [(key(0), at(0, 10))], [])
+
+
+def test_topics_keep_the_order_of_the_partitions() -> None:
+    other = PartitionKey("u", UUID(int=8), 0)
+    session = FetchSession()
+    want(session, 0, 10)
+    session.want(other, at(0, 5))
+    want(session, 1, 10)
+    assert [(topic.name, len(topic.partitions)) for topic in session.request().topics()] == [("", 1), ("u", 1), ("", 1)]
+    session.answered(FetchResponse(session_id=5))
+    session.keep_only({other})
+    assert [list(topic.partitions) for topic in session.request().forgotten_topics()] == [[0, 1]]
 
 
 def test_without_a_session_every_request_has_all_partitions() -> None:
-    session = ReplicaFetchSession()
+    session = FetchSession()
     want(session, 0, 10)
     for _ in range(3):
         request = granted(session, session_id=0)
@@ -123,8 +193,8 @@ def ask(sessions: FetchSessions, request: SessionRequest, *, now_ms: int = 0) ->
         min_bytes=1,
         session_id=request.session_id,
         session_epoch=request.session_epoch,
-        topics=[FetchTopic(topic_id=TOPIC_ID, partitions=[wanted for _, wanted in request.named])],
-        forgotten_topics=[ForgottenTopic(topic_id=TOPIC_ID, partitions=[each.partition for each in request.forgotten])],
+        topics=request.topics(),
+        forgotten_topics=request.forgotten_topics(),
     )
     return sessions.context(fetch, version=VERSION, now_ms=now_ms)
 
@@ -132,7 +202,7 @@ def ask(sessions: FetchSessions, request: SessionRequest, *, now_ms: int = 0) ->
 def test_each_diverging_epoch_is_sent() -> None:
     """A truncation may take several rounds (KIP-595), in which neither the high watermark nor the log start changes."""
     sessions = new_sessions()
-    replica = ReplicaFetchSession()
+    replica = FetchSession()
     for offset, epoch in ((40, 4), (20, 2)):
         want(replica, 0, offset)
         context = ask(sessions, replica.request())
@@ -154,7 +224,7 @@ STEPS = st.one_of(
 
 @given(st.lists(STEPS, max_size=40))
 def test_the_leader_reads_the_wanted_partitions(steps: list[tuple[str, int, int]]) -> None:
-    session = ReplicaFetchSession()
+    session = FetchSession()
     sessions = new_sessions()
     model: dict[PartitionKey, FetchPartition] = {}
     for what, partition, offset in [*steps, ("ask", 0, 0), ("ask", 0, 0)]:
@@ -191,7 +261,7 @@ class Leader:
 
     def __init__(self) -> None:
         self.sessions = new_sessions(on_unsettled=self._unsettled)
-        self.session = ReplicaFetchSession()
+        self.session = FetchSession()
         self.wanted: dict[int, int] = {}
         self.ends = [0] * 4
         self.sent: dict[int, int] = {}
