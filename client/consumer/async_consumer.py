@@ -20,6 +20,7 @@ from raylog.client.consumer.assignors import Assignor
 from raylog.client.consumer.calls import ConsumerCalls, Offsets, committed_offsets
 from raylog.client.consumer.consumer import CLOSE_SECONDS
 from raylog.client.consumer.fetched import ConsumerRecord, FetchedBatches
+from raylog.client.consumer.fetcher import CLOSE_MS_MAX
 from raylog.client.consumer.interceptors import ConsumerInterceptor
 from raylog.client.consumer.local_files import LocalFiles, read_files
 from raylog.client.consumer.offset_lookup import OffsetAndTimestamp
@@ -236,8 +237,12 @@ class AsyncConsumer(AsyncioFace, ConsumerCalls):
         """As `Consumer.close`."""
         if self._core.closed:
             return
+        deadline = self._asyncio_loop.time() + timeout
         try:
             await self._leave("the consumer was closed", timeout, leave_group=leave_group)
+            self._core.close_fetch_sessions(now())
+            left = min(CLOSE_MS_MAX / 1000, max(0.0, deadline - self._asyncio_loop.time()))
+            await self._until(lambda: self._core.fetch_sessions_closed, left)
         finally:
             self._core.closed = True
             self._core.abandon(ClientClosedError("the consumer was closed"))

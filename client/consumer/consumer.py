@@ -19,6 +19,7 @@ from raylog.client.chunks.references import ValueStore
 from raylog.client.consumer.assignors import Assignor
 from raylog.client.consumer.calls import ConsumerCalls, Offsets, committed_offsets
 from raylog.client.consumer.fetched import ConsumerRecord
+from raylog.client.consumer.fetcher import CLOSE_MS_MAX
 from raylog.client.consumer.interceptors import ConsumerInterceptor
 from raylog.client.consumer.local_files import LocalFiles, read_files
 from raylog.client.consumer.offset_lookup import OffsetAndTimestamp
@@ -268,6 +269,7 @@ class Consumer(BlockingFace, ConsumerCalls):
         By default a member with group.instance.id stays in the group (KIP-345); `leave_group` decides otherwise
         (KIP-1092). What a callback raises is raised once everything is closed.
         """
+        deadline = monotonic() + timeout
         with self._used():
             if self._core.closed:
                 return
@@ -275,6 +277,9 @@ class Consumer(BlockingFace, ConsumerCalls):
                 with self._changed:
                     try:
                         self._leave("the consumer was closed", timeout, leave_group=leave_group)
+                        self._core.close_fetch_sessions(now())
+                        left = min(CLOSE_MS_MAX / 1000, max(0.0, deadline - monotonic()))
+                        self._wait_until(lambda: self._core.fetch_sessions_closed, left)
                     finally:
                         self._core.closed = True
                         self._core.abandon(ClientClosedError("the consumer was closed"))

@@ -260,18 +260,12 @@ class ConsumerCore:
             self.network.has_touched
             or self._coordinators.waits
             or not partitions
-            or any(
-                not state.positioned or (state.fetchable and not self._fetcher.is_local(state, now))
-                for state in partitions
-            )
+            or any(not state.positioned for state in partitions)
+            or (any(state.fetchable for state in partitions) and self._fetcher.is_due(now))
         )
 
     def _in_turn(self) -> list[PartitionState]:
-        ready = [
-            state
-            for state in self.subscription.partitions.values()
-            if state.buffered and state.positioned and not state.paused and not state.pending
-        ]
+        ready = [state for state in self.subscription.partitions.values() if state.buffered and state.returnable]
         turn = self.subscription.turn % len(ready) if ready else 0
         return ready[turn:] + ready[:turn]
 
@@ -390,6 +384,14 @@ class ConsumerCore:
         state.seek_by(reset)
 
     # --- the end
+
+    def close_fetch_sessions(self, now: Now) -> None:
+        """Nothing is fetched any more."""
+        self._fetcher.close_sessions(now)
+
+    @property
+    def fetch_sessions_closed(self) -> bool:
+        return self._fetcher.sessions_closed
 
     def abandon(self, error: KafkaError) -> None:
         """Whatever waits fails."""

@@ -38,6 +38,8 @@ class FetchedBatches:
         self.aborted = aborted
         self.topic_id = ZERO_TOPIC_ID
         """Of the topic that they are from; zero if that is not known, as from a broker that has no ids."""
+        self.node_id: int | None = None
+        """The broker that has sent them; None: they were read from files."""
         self.epoch: int = NO_LEADER_EPOCH
         """The leader epoch of the batch of the last record that was taken."""
         self._start = start

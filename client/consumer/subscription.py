@@ -63,7 +63,12 @@ class PartitionState:
     @property
     def fetchable(self) -> bool:
         """Whether records may be asked for."""
-        return self.positioned and not self.asked and not self.paused and not self.pending and not self.buffered
+        return self.returnable and not self.asked and not self.buffered
+
+    @property
+    def returnable(self) -> bool:
+        """Whether its records may be returned to the user."""
+        return self.positioned and not self.paused and not self.pending
 
     @property
     def positioned(self) -> bool:

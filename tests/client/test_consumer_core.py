@@ -14,6 +14,7 @@ from raylog.client.chunks.envelope import Chunk, chunk_headers
 from raylog.client.consumer.assignors import ASSIGNORS
 from raylog.client.consumer.core import ConsumerCore
 from raylog.client.consumer.fetched import ConsumerRecord, FetchedBatches
+from raylog.client.consumer.fetcher import _Asked
 from raylog.client.consumer.group_member import GroupMember
 from raylog.client.consumer.offset_requests import OffsetCommit, OffsetFetch
 from raylog.client.consumer.records import arrow_batches
@@ -68,8 +69,8 @@ def test_records_that_are_no_batches(core: ConsumerCore, records: bytes, code: E
         aborted_transactions=None,
     )
     topic = SimpleNamespace(name=TP.topic, topic_id=ZERO_TOPIC_ID, partitions=[result])
-    response = SimpleNamespace(error_code=ErrorCode.NONE, responses=[topic])
-    core._fetcher._answered(0, {TP: state.moves}, {TP: 0}, {}, response, NOW)
+    response = SimpleNamespace(error_code=ErrorCode.NONE, session_id=0, responses=[topic])
+    core._fetcher._answered(0, {TP: _Asked(state.moves, 0)}, {}, response, NOW)
     with pytest.raises(KafkaError, match="t-0, offset 5") as raised:
         core.raise_error()
     assert raised.value.code is code
