@@ -108,7 +108,7 @@ class Bench:
         self.lookups: list[tuple[Any, Callable[[Any, Now], None]]] = []
         self.read: dict[TopicPartition, list[int]] = {tp: [] for tp in self.partitions}
         self.fetchable: dict[TopicPartition, int] = {}
-        self.core.network.ask = self._ask  # type: ignore[method-assign, assignment]
+        self.core.network.ask = self._ask  # type: ignore[method-assign]
         self.core.assign(self.partitions)
         self.refresh()
 
