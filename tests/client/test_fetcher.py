@@ -425,6 +425,19 @@ def test_an_idle_consumer_names_no_partition() -> None:
         assert (sent.session_epoch > 0, sent.topics, sent.forgotten_topics, sent.max_wait_ms) == (True, [], [], WAIT_MS)
 
 
+def test_a_request_that_is_lost_begins_a_new_session_in_place_of_the_old_one() -> None:
+    bench = caught_up()
+    bench.state(PARTITIONS[0]).paused = True
+    bench.answer(1)
+    bench.lose(1, when="request")
+    bench.now_ms += 2_000
+    bench.run()
+    sent = bench.answer(1)
+    assert sent is not None
+    assert (sent.session_epoch, sent.session_id > 0) == (0, True)
+    assert len(bench.brokers[1].sessions) == 1
+
+
 def test_no_fetch_waits_while_records_of_its_broker_are_buffered() -> None:
     bench = caught_up()
     tp = PARTITIONS[0]
