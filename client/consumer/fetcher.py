@@ -193,9 +193,7 @@ class Fetcher:
             keys.add(key)
             names[key.topic_id] = key.topic
             known = session.wanted(key)
-            if (
-                known is not None and state.high_watermark is None
-            ):  # assigned anew, and not told again what is unchanged
+            if known is not None and state.high_watermark is None:  # assigned anew: the session omits what it has told
                 session.reset()
             if (
                 known is None
