@@ -33,10 +33,12 @@ COMPILED = (
 
 
 def run(*command: str | Path, folder: Path, environment: Mapping[str, str] | None = None) -> str:
+    inherited = without_ray()
+    inherited.pop("PYTHONPATH", None)  # a checkout in it would be imported instead of the wheel
     done = subprocess.run(
         list(map(str, command)),
         cwd=folder,
-        env={**without_ray(), **(environment or {})},
+        env={**inherited, **(environment or {})},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
