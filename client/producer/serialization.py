@@ -60,11 +60,12 @@ def serialized(
     what: str, data: Any, serializer: Serializer | None, topic: str, headers: list[tuple[str, bytes | None]]
 ) -> bytes | None:
     """`data` as bytes. Raises SerializationError."""
-    return as_bytes(what, made_by(what, data, serializer, topic, headers))
+    advice = f"; or give the producer a {what}_serializer"
+    return as_bytes(what, made_by(what, data, serializer, topic, headers), advice)
 
 
-def as_bytes(what: str, data: Any) -> bytes | None:
-    """Raises SerializationError for what is neither bytes nor str."""
+def as_bytes(what: str, data: Any, advice: str = "") -> bytes | None:
+    """Raises SerializationError, which ends with `advice`, for what is neither bytes nor str."""
     if data is None or isinstance(data, bytes):
         return data
     if isinstance(data, str):
@@ -74,8 +75,7 @@ def as_bytes(what: str, data: Any) -> bytes | None:
             raise SerializationError(f"the {what} is no UTF-8: {error}") from error
     if isinstance(data, (bytearray, memoryview)):
         return bytes(data)
-    kind = type(data).__name__
-    raise SerializationError(f"the {what} must be bytes or str, not {kind}; or give the producer a {what}_serializer")
+    raise SerializationError(f"the {what} must be bytes or str, not {type(data).__name__}{advice}")
 
 
 def made_by(
@@ -101,5 +101,5 @@ def checked_headers(headers: Headers) -> list[tuple[str, bytes | None]]:
             raise SerializationError(f"the name of a header must be str, not {type(name).__name__}")
         if not name.isascii():
             as_bytes("name of a header", name)
-        checked.append((name, serialized(f"header {name!r}", value, None, "", [])))
+        checked.append((name, as_bytes(f"header {name!r}", value)))
     return checked

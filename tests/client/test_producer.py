@@ -125,6 +125,10 @@ def test_bad_use_is_named_at_the_call(target: Target, make: Callable[..., Face])
         "SerializationError INVALID_RECORD",
         "the value must be bytes or str, not dict; or give the producer a value_serializer",
     )
+    assert code_of(lambda: face.send(topic, b"", headers={"count": 5})) == (
+        "SerializationError INVALID_RECORD",
+        "the header 'count' must be bytes or str, not int",
+    )
     for header_name in (b"name", "\ud800"):
         refused = code_of(partial(face.send, topic, b"", headers=[(header_name, b"")]))[0]
         assert refused == "SerializationError INVALID_RECORD"
