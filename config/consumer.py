@@ -252,14 +252,14 @@ class ConsumerSettings:
 
 def consumer_settings(configs: Configs) -> ConsumerSettings:
     """Raises ConfigError for values that contradict each other."""
-    if configs[HEARTBEAT_INTERVAL_MS] >= configs[SESSION_TIMEOUT_MS]:
-        limit = f"must be less than {SESSION_TIMEOUT_MS.name} ({configs[SESSION_TIMEOUT_MS]})"
-        raise ConfigError(f"{HEARTBEAT_INTERVAL_MS.name}={configs[HEARTBEAT_INTERVAL_MS]}: {limit}")
     group_id = configs[GROUP_ID]
     protocol = configs[GROUP_PROTOCOL]
     for key in _OF_OTHER_PROTOCOL[protocol]:
         if configs.is_set(key):
             raise ConfigError(f"{key.name} cannot be set when {GROUP_PROTOCOL.name}={protocol}")
+    if configs[HEARTBEAT_INTERVAL_MS] >= configs[SESSION_TIMEOUT_MS]:
+        limit = f"must be less than {SESSION_TIMEOUT_MS.name} ({configs[SESSION_TIMEOUT_MS]})"
+        raise ConfigError(f"{HEARTBEAT_INTERVAL_MS.name}={configs[HEARTBEAT_INTERVAL_MS]}: {limit}")
     if not group_id and configs[ENABLE_AUTO_COMMIT] and configs.is_set(ENABLE_AUTO_COMMIT):
         raise ConfigError(f"{ENABLE_AUTO_COMMIT.name}=true: requires {GROUP_ID.name}")
     return ConsumerSettings(

@@ -174,6 +174,7 @@ def test_keys_of_the_other_protocol_are_refused(served: Served) -> None:
     text = "cannot be set when group.protocol=consumer"
     for settings in (
         {"session_timeout_ms": 9000},
+        {"session_timeout_ms": 1000},
         {"heartbeat_interval_ms": 9},
         {"partition_assignment_strategy": "range"},
     ):
