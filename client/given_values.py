@@ -54,8 +54,11 @@ def checked_timestamp(value: Any) -> int:
     return checked_number("timestamp", value, code=ErrorCode.INVALID_TIMESTAMP)
 
 
-def checked_partition(partition: Partition) -> TopicPartition:
+def checked_partition(partition: Any) -> TopicPartition:
     """Raises KafkaError."""
+    if not isinstance(partition, tuple) or len(partition) != 2:
+        text = f"a partition must be a TopicPartition or (topic, number), not {str(partition)[:100]!r}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
     topic, number = partition
     check_topic_names([topic])
     return TopicPartition(topic, checked_number(f"partition of topic {topic!r}", number, most=INT_MAX))

@@ -712,6 +712,10 @@ def test_bad_use_is_named_at_the_call(target: Target, make: Make, face: Any) -> 
         for method, given in ((consumer.assign, [(name, 0)]), (consumer.partitions_for_topic, name)):
             assert code_of(partial(method, given))[0] == "KafkaError INVALID_TOPIC_EXCEPTION"
     assert code_of(lambda: consumer.assign([(topic, 1 << 31)]))[0] == "KafkaError INVALID_REQUEST"
+    no_partition: tuple[Any, ...] = (topic, [topic], [7], [(topic, 0, 0)])
+    for given in no_partition:
+        name, message = code_of(partial(consumer.assign, given))
+        assert (name, message.startswith("a partition must be")) == ("KafkaError INVALID_REQUEST", True)
     assert code_of(lambda: consumer.offsets_for_times({(topic, 0): 1 << 63}))[0] == "KafkaError INVALID_TIMESTAMP"
     assert code_of(lambda: consumer.seek_to_timestamp(-1))[0] == "KafkaError INVALID_TIMESTAMP"
     assert code_of(consumer.commit)[0] == "KafkaError INVALID_GROUP_ID"
