@@ -69,6 +69,11 @@ class GroupMember:
         self._reader.start()
 
     @property
+    def is_rebalancing(self) -> bool:
+        """Whether it has given up its partitions and was not told yet which ones it gets."""
+        return len(self.revocations) > len(self.assignments)
+
+    @property
     def holds(self) -> frozenset[Place]:
         return self.assignments[-1] if self.assignments else frozenset()
 

@@ -132,6 +132,7 @@ class TestEveryLibrary:
 
         first, second = start_static("one"), start_static("two")
         wait_for_share([first, second], places(topic))
+        wait_until(lambda: not (first.is_rebalancing or second.is_rebalancing), lambda: vars(first))
         before = len(first.assignments), len(first.revocations)
         held = second.holds
         second.kill()
