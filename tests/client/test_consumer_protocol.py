@@ -13,7 +13,7 @@ from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.client.consumer_faces import FACES
-from tests.client.served import Served
+from tests.client.served import Target
 from tests.client.test_consumer import Make, make, read, until, values, write
 from tests.support.raw_client import RawClient
 
@@ -24,7 +24,7 @@ Join = Callable[..., Any]
 
 
 @pytest.fixture
-def join(served: Served, make: Make) -> Join:
+def join(make: Make) -> Join:
     """Makes a member of a group."""
 
     def joined(group: str, topics: Any, face: Any = Consumer, *, told: list[Any] | None = None, **settings: Any) -> Any:
@@ -47,8 +47,8 @@ def counts(*consumers: Any) -> list[int]:
 
 @faces
 @pytest.mark.parametrize("assignor", ["uniform", "range"])
-def test_partitions_are_shared_one_by_one(served: Served, join: Join, face: Any, assignor: str) -> None:
-    topic, group = served.new_topic(4), served.new_group()
+def test_partitions_are_shared_one_by_one(target: Target, join: Join, face: Any, assignor: str) -> None:
+    topic, group = target.new_topic(4), target.new_group()
     told: list[Any] = []
     first = join(group, topic, face, told=told, group_remote_assignor=assignor)
     until(lambda: counts(first) == [4], first)
@@ -62,11 +62,11 @@ def test_partitions_are_shared_one_by_one(served: Served, join: Join, face: Any,
     assert told[2:] == [("assigned", given)]
 
 
-def test_another_member_goes_on_where_the_first_has_committed(served: Served, join: Join) -> None:
+def test_another_member_goes_on_where_the_first_has_committed(target: Target, join: Join) -> None:
     """What a member has returned is committed before another gets the partition: nothing twice, nothing lost."""
-    topic, group = served.new_topic(6), served.new_group()
+    topic, group = target.new_topic(6), target.new_group()
     for number in range(60):
-        write(served, topic, b"%d" % number, partition=number % 6)
+        write(target, topic, b"%d" % number, partition=number % 6)
     first = join(group, topic)
     found = read(first, 20)
     second = join(group, topic)
@@ -81,12 +81,12 @@ def test_another_member_goes_on_where_the_first_has_committed(served: Served, jo
     assert sorted(int(value) for value in values(found)) == list(range(60))
 
 
-def test_a_group_with_librdkafka(served: Served, join: Join) -> None:
-    topic, group = served.new_topic(4), served.new_group()
+def test_a_group_with_librdkafka(target: Target, join: Join) -> None:
+    topic, group = target.new_topic(4), target.new_group()
     own = join(group, topic)
     until(lambda: counts(own) == [4], own)
     other = confluent_kafka.Consumer(
-        {"bootstrap.servers": served.plain, "group.id": group, "group.protocol": "consumer"}
+        {"bootstrap.servers": target.plain, "group.id": group, "group.protocol": "consumer"}
     )
     try:
         other.subscribe([topic])
@@ -108,23 +108,23 @@ def test_a_group_with_librdkafka(served: Served, join: Join) -> None:
         other.close()
 
 
-def test_the_broker_resolves_regular_expressions(served: Served, join: Join) -> None:
-    first, other = served.new_topic(), served.new_topic(2)
-    consumer = join(served.new_group(), [f"^{first}|none-.*", other])
+def test_the_broker_resolves_regular_expressions(target: Target, join: Join) -> None:
+    first, other = target.new_topic(), target.new_topic(2)
+    consumer = join(target.new_group(), [f"^{first}|none-.*", other])
     until(lambda: consumer.assignment() == {(first, 0), (other, 0), (other, 1)}, consumer)
     consumer.subscribe(first)
     until(lambda: consumer.assignment() == {(first, 0)}, consumer)
 
 
-def test_an_expression_that_is_none(served: Served, join: Join) -> None:
-    consumer = join(served.new_group(), "^(")
+def test_an_expression_that_is_none(target: Target, join: Join) -> None:
+    consumer = join(target.new_group(), "^(")
     with pytest.raises(KafkaError) as raised:
         until(lambda: False, consumer)
     assert raised.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
-def test_a_member_with_a_name_returns_and_cannot_be_taken_over(served: Served, join: Join) -> None:
-    topic, group = served.new_topic(2), served.new_group()
+def test_a_member_with_a_name_returns_and_cannot_be_taken_over(target: Target, join: Join) -> None:
+    topic, group = target.new_topic(2), target.new_group()
     told: list[Any] = []
     first = join(group, topic, group_instance_id="first", told=told)
     second = join(group, topic, group_instance_id="second")
@@ -143,14 +143,14 @@ def test_a_member_with_a_name_returns_and_cannot_be_taken_over(served: Served, j
 
 
 @faces
-def test_a_member_that_was_removed_joins_again(served: Served, join: Join, face: Any) -> None:
-    topic, group = served.new_topic(), served.new_group()
+def test_a_member_that_was_removed_joins_again(target: Target, join: Join, face: Any) -> None:
+    topic, group = target.new_topic(), target.new_group()
     told: list[Any] = []
     consumer = join(group, topic, face, told=told)
     until(lambda: counts(consumer) == [1], consumer)
     before = consumer.group_metadata()
     leave = ConsumerGroupHeartbeatRequest(group_id=group, member_id=before.member_id, member_epoch=-1)
-    with RawClient(served.plain, client_id="tests") as client:
+    with RawClient(target.plain, client_id="tests") as client:
         assert client.call_any(leave).error_code == ErrorCode.NONE
     until(lambda: len(told) == 3, consumer)
     assert told == [("assigned", [0]), ("lost", [0]), ("assigned", [0])]
@@ -160,8 +160,8 @@ def test_a_member_that_was_removed_joins_again(served: Served, join: Join, face:
     consumer.commit({TopicPartition(topic, 0): 0})
 
 
-def test_errors_of_the_coordinator_have_names(served: Served, join: Join) -> None:
-    topic, group = served.new_topic(), served.new_group()
+def test_errors_of_the_coordinator_have_names(target: Target, join: Join) -> None:
+    topic, group = target.new_topic(), target.new_group()
     consumer = join(group, topic, group_remote_assignor="best")
     with pytest.raises(KafkaError, match=r"group\.remote\.assignor=best: .*not supported") as raised:
         until(lambda: False, consumer)
@@ -170,7 +170,7 @@ def test_errors_of_the_coordinator_have_names(served: Served, join: Join) -> Non
         consumer.poll(0)
 
 
-def test_keys_of_the_other_protocol_are_refused(served: Served) -> None:
+def test_keys_of_the_other_protocol_are_refused(target: Target) -> None:
     text = "cannot be set when group.protocol=consumer"
     for settings in (
         {"session_timeout_ms": 9000},
@@ -179,15 +179,15 @@ def test_keys_of_the_other_protocol_are_refused(served: Served) -> None:
         {"partition_assignment_strategy": "range"},
     ):
         with pytest.raises(ConfigError, match=text):
-            Consumer(bootstrap_servers=served.plain, group_id="g", group_protocol="consumer", **settings)
+            Consumer(bootstrap_servers=target.plain, group_id="g", group_protocol="consumer", **settings)
     with pytest.raises(ConfigError, match=text):
-        Consumer(bootstrap_servers=served.plain, group_id="g", group_protocol="consumer", assignors=[])
+        Consumer(bootstrap_servers=target.plain, group_id="g", group_protocol="consumer", assignors=[])
     with pytest.raises(ConfigError, match=r"group\.remote\.assignor cannot be set when group\.protocol=classic"):
-        Consumer(bootstrap_servers=served.plain, group_id="g", group_remote_assignor="uniform")
+        Consumer(bootstrap_servers=target.plain, group_id="g", group_remote_assignor="uniform")
 
 
-def test_a_member_that_does_not_poll_leaves(served: Served, join: Join) -> None:
-    topic, group = served.new_topic(), served.new_group()
+def test_a_member_that_does_not_poll_leaves(target: Target, join: Join) -> None:
+    topic, group = target.new_topic(), target.new_group()
     told: list[Any] = []
     consumer = join(group, topic, told=told, max_poll_interval_ms=300)
     until(lambda: counts(consumer) == [1], consumer)
