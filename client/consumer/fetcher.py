@@ -254,7 +254,7 @@ class Fetcher:
 
         A request that waits at the broker would hold this one up on the same connection.
         """
-        self._closing = True
+        self._closing, self._deadline_ms = True, None
         for node_id, broker in self._brokers.items():
             request = broker.session.close()
             if request is not None and node_id in self._network.metadata.nodes and self._network.link(node_id).ready:
