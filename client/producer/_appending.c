@@ -92,14 +92,18 @@ static int64_t now_ms(const QuickSend *self)
 
 static PyObject *acquire, *release; /* the names of a lock's methods */
 
-/* Call a method of the lock, if there is one: 0, or -1 with an exception. */
+/* Call a method of the lock, if there is one: 0, or -1 with an exception. One that was set before stays. */
 static int locked(const QuickSend *self, PyObject *method)
 {
+    PyObject *type, *value, *trace;
     if (self->lock == Py_None)
         return 0;
+    PyErr_Fetch(&type, &value, &trace);
     PyObject *const arguments[] = {self->lock};
     PyObject *done = PyObject_VectorcallMethod(method, arguments, 1, NULL);
     Py_XDECREF(done);
+    if (type != NULL)
+        PyErr_Restore(type, value, trace);
     return done == NULL ? -1 : 0;
 }
 

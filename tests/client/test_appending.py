@@ -160,9 +160,12 @@ def test_a_closed_producer_takes_nothing() -> None:
 def test_a_batch_whose_memory_is_in_use_is_left_as_it_is() -> None:
     core, batch = opened()
     before = state(core)
-    with memoryview(batch.builder.body), pytest.raises(BufferError):
-        quick_send(core)("t", b"v", None, on_delivery)
+    lock = threading.Lock()
+    for each in (None, lock):
+        with memoryview(batch.builder.body), pytest.raises(BufferError):
+            quick_send(core, lock=each)("t", b"v", None, on_delivery)
     assert state(core) == before
+    assert not lock.locked()
 
 
 def test_errors_of_clock_and_lock_change_nothing() -> None:
