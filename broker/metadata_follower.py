@@ -91,6 +91,7 @@ class MetadataFollower:
     def _request(self, *, max_wait_ms: int, max_bytes: int) -> FetchRequest:
         wanted = FetchPartition(partition=0, fetch_offset=self.next_offset, partition_max_bytes=max_bytes)
         return FetchRequest(
+            cluster_id=self._identity.cluster_id,
             max_wait_ms=max_wait_ms,
             min_bytes=1,
             max_bytes=max_bytes,

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 
 def handle(controller: ControllerServices, exchange: Exchange, request: FetchRequest) -> FetchResponse | None:
+    if request.cluster_id not in (None, controller.identity.cluster_id):
+        return FetchResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
     wanted = [(topic.topic_id, each) for topic in request.topics for each in topic.partitions]
     if len(wanted) != 1 or wanted[0][0] != METADATA_TOPIC_ID or wanted[0][1].partition != 0:
         return FetchResponse(error_code=ErrorCode.INVALID_REQUEST)

@@ -30,6 +30,8 @@ PIECE_BYTES_MAX = 8 << 20
 
 
 def handle(controller: ControllerServices, exchange: Exchange, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
+    if request.cluster_id not in (None, controller.identity.cluster_id):
+        return FetchSnapshotResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
     wanted = [(topic.name, each) for topic in request.topics for each in topic.partitions]
     if len(wanted) != 1 or (wanted[0][0], wanted[0][1].partition) != METADATA_PARTITION:
         return FetchSnapshotResponse(error_code=ErrorCode.INVALID_REQUEST)

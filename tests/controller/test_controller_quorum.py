@@ -493,7 +493,9 @@ class TestSnapshots:
         quorum.cut_off.update({0, 1, 2} - {quorum.number_of(active)})
         for _ in range(10):
             quorum.pass_time(1000)
-            wanted = snapshot_request("c", follower, active.metadata_log.snapshots[-1], 0, leader_epoch=epoch)
+            wanted = snapshot_request(
+                active.identity.cluster_id, follower, active.metadata_log.snapshots[-1], 0, leader_epoch=epoch
+            )
             fetch_snapshot.handle(active, asks(quorum, active), wanted)
         assert active.is_active is counts
         quorum.pass_time(4000)
@@ -684,12 +686,12 @@ class TestSnapshots:
         told = answer.responses[0].partitions[0].snapshot_id
         latest = active.metadata_log.snapshots[-1]
         assert (told.end_offset, told.epoch) == latest
-        wanted = snapshot_request("c", BrokerId(0), latest, 10)
+        wanted = snapshot_request(active.identity.cluster_id, BrokerId(0), latest, 10)
         piece = fetch_snapshot.handle(active, asks(quorum, active), wanted).topics[0].partitions[0]
         whole = quorum.disks[quorum.number_of(active)].read_file(f"{PARTITION_PATH}/{latest.file_name}")
         assert (piece.unaligned_records, piece.size) == (whole[10:], len(whole))
-        beyond = snapshot_request("c", BrokerId(0), latest, len(whole))
-        unknown = snapshot_request("c", BrokerId(0), latest._replace(end_offset=Offset(1)), 0)
+        beyond = snapshot_request(active.identity.cluster_id, BrokerId(0), latest, len(whole))
+        unknown = snapshot_request(active.identity.cluster_id, BrokerId(0), latest._replace(end_offset=Offset(1)), 0)
         for request, code in (
             (beyond, ErrorCode.POSITION_OUT_OF_RANGE),
             (unknown, ErrorCode.SNAPSHOT_NOT_FOUND),
@@ -738,6 +740,17 @@ class TestStandby:
         assert answer.error_code == ErrorCode.NOT_CONTROLLER
         wrapped = EnvelopeRequest(request_data=b"", client_host_address=b"")
         assert envelope.handle(follower, asks(quorum, follower), wrapped).error_code == ErrorCode.NOT_CONTROLLER
+
+    def test_nodes_of_another_cluster_get_nothing(self, quorum: DirectQuorum) -> None:
+        active = quorum.start_all()
+        own_id = active.identity.cluster_id
+        for cluster_id, code in (("other", ErrorCode.INCONSISTENT_CLUSTER_ID), (own_id, ErrorCode.NONE)):
+            answer = fetch.handle(active, asks(quorum, active), replace(observing(0), cluster_id=cluster_id))
+            assert answer is not None
+            assert (answer.error_code, len(answer.responses)) == (code, code is ErrorCode.NONE)
+            wanted = snapshot_request(cluster_id, BrokerId(0), SnapshotId(Offset(1), LeaderEpoch(1)), 0)
+            part = fetch_snapshot.handle(active, asks(quorum, active), wanted)
+            assert (part.error_code, len(part.topics)) == (code, code is ErrorCode.NONE)
 
     def test_a_fetch_from_a_negative_offset_is_refused(self, quorum: DirectQuorum) -> None:
         active = quorum.start_all()
