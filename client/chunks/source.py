@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from io import TextIOBase
 from typing import Any
 
 from raylog.client.errors import SerializationError
+from raylog.client.given_values import shown
 
 
 class ValueSource:
@@ -43,7 +45,7 @@ class ValueSource:
             try:
                 part = self._file.read(wanted)
             except Exception as error:  # of a file of the program
-                raise SerializationError(f"the value cannot be read from its file: {error!r}") from error
+                raise SerializationError(f"the value cannot be read from its file: {shown(error)}") from error
             if not isinstance(part, bytes) or not part or len(part) > wanted:
                 what = f"{len(part)} bytes" if isinstance(part, bytes) else type(part).__name__
                 raise SerializationError(f"the value cannot be read from its file: {wanted} bytes are left, got {what}")
@@ -54,14 +56,16 @@ class ValueSource:
 
 def _size_of(file: Any) -> int:
     """How much is left in it. Raises SerializationError."""
+    if isinstance(file, TextIOBase):
+        raise SerializationError(f"the value is a file of text ({type(file).__name__}): open it in binary mode")
     try:
         start = file.tell()
         end = file.seek(0, 2)
         file.seek(start)
         size = end - start
     except Exception as error:  # whatever a file of the program raises
-        text = f"the value must be bytes, str or a binary file that can seek, not {type(file).__name__}: {error!r}"
+        text = f"the value must be bytes, str or a binary file that can seek, not {type(file).__name__}: {shown(error)}"
         raise SerializationError(text) from error
     if not isinstance(size, int) or size < 0:
-        raise SerializationError(f"the file of the value is {size!r} bytes long")
+        raise SerializationError(f"the file of the value is {shown(size)} bytes long")
     return size

@@ -459,6 +459,36 @@ def test_a_file_that_cannot_be_read_fails_the_message_and_its_transaction(
         producer.call("abort_transaction")
 
 
+@pytest.mark.parametrize("send_face", PRODUCER_FACES, ids=lambda face: face.__name__)
+def test_a_file_of_text_is_refused_in_one_sentence(target: Target, make: Make, send_face: Any, tmp_path: Any) -> None:
+    file = tmp_path / "value"
+    file.write_bytes(b"\xff" * 100_000)
+    producer, topic = make(send_face), target.new_topic()
+    with file.open(encoding="utf-8") as opened:
+        for text in (opened, io.StringIO("x" * 100_000)):
+            with pytest.raises(SerializationError, match="open it in binary mode") as refused:
+                producer.send(topic, text)
+            assert len(refused.value.message) < 200
+
+
+class Unreadable(io.BytesIO):
+    """A file whose error has a long text."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        raise ValueError("x" * 100_000)
+
+    def seek(self, *_: int) -> int:
+        raise ValueError("x" * 100_000)
+
+
+@pytest.mark.parametrize("send_face", PRODUCER_FACES, ids=lambda face: face.__name__)
+def test_errors_of_a_file_are_shortened(target: Target, make: Make, send_face: Any) -> None:
+    for file in (Unreadable(b"value"), type("Stuck", (Unreadable,), {"seek": io.BytesIO.seek})(b"x" * 5000)):
+        with pytest.raises(SerializationError, match="ValueError") as refused:
+            make(send_face).send(target.new_topic(), file)
+        assert len(refused.value.message) < 300
+
+
 class Interrupting(io.BytesIO):
     """A file whose reading is interrupted, as by a signal."""
 
