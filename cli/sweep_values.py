@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from raylog.cli.arguments import Subparsers, add_bootstrap_server, client_config, whole_number
+from raylog.cli.arguments import Subparsers, add_bootstrap_server, client_config, open_client, whole_number
 from raylog.client.chunks.fsspec_store import FsspecStore
 from raylog.client.chunks.sweeper import GRACE_MS, sweep_values
 
@@ -31,6 +31,8 @@ def add_to(subparsers: Subparsers) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
+    with open_client(options) as client:
+        client.describe_topics(dict.fromkeys(options.topics))  # before values of any topic are deleted
     config = client_config(options)
     servers = {**config.properties, "bootstrap.servers": config.bootstrap_servers}
     store = FsspecStore(options.store)

@@ -283,6 +283,12 @@ def test_the_command_deletes_values_of_expired_records(
         client.delete_records({(topic, 0): 1})
     age(*files_of(url, topic))
     arguments = ["sweep-values", topic, "--store", url, "-b", target.plain]
+    before = files_of(url, topic)
+    assert main([*arguments[:2], "no-such-topic", *arguments[2:]]) == 1
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n"), "'no-such-topic'" in err) == ("", 1, True)
+    assert err.startswith("raylog: UNKNOWN_TOPIC_OR_PARTITION")
+    assert files_of(url, topic) == before
     assert main([*arguments, "--dry-run"]) == 0
     assert capsys.readouterr().out == f"{first.name}\n{topic}: 1 values would be deleted, 1 kept\n"
     assert main([*arguments, "--json"]) == 0
