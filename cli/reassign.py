@@ -39,7 +39,7 @@ from raylog.client.errors import AdminError
 from raylog.client.reassignment_plan import Plan, format_plan, parse_plan, spread
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
-from raylog.core.json_text import parse_json
+from raylog.core.json_text import field_of, parse_json
 
 COMPLETE, MOVING, SUPERSEDED, DIFFERENT = "complete", "moving", "superseded", "different"
 POLL_SECONDS = 0.2
@@ -120,13 +120,11 @@ def _generate(options: argparse.Namespace) -> None:
 
 def _topics_to_move(text: str) -> list[str]:
     try:
-        topics = [entry["topic"] for entry in parse_json(text)["topics"]]
-        if not all(isinstance(topic, str) for topic in topics):
-            raise TypeError("each topic must be text")
-    except (ValueError, KeyError, TypeError) as error:
-        rule = f"must be JSON as in kafka-reassign-partitions ({error!r:.200})"
+        entries = field_of(parse_json(text), "topics", list, at="the document")
+        return [field_of(entry, "topic", str, at=f"topics[{number}]") for number, entry in enumerate(entries)]
+    except ValueError as error:
+        rule = f"must be JSON as in kafka-reassign-partitions: {error}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"--topics-to-move-json-file: {rule}") from None
-    return topics
 
 
 # --- execute and cancel

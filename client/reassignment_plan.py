@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
-from raylog.core.json_text import parse_json
+from raylog.core.json_text import element_of, field_of, parse_json
 
 VERSION = 1
 ANY_LOG_DIR = "any"
@@ -32,21 +32,25 @@ def parse_plan(text: str) -> Plan:
     """Parse a plan. Raises KafkaError(INVALID_REQUEST) that names the error."""
     try:
         document = parse_json(text)
-        if document["version"] != VERSION:
-            raise _refusal(f"version {document['version']}: must be {VERSION}")
+        version = field_of(document, "version", int, at="the document")
+        if version != VERSION:
+            raise _refusal(f"version {version!s:.100}: must be {VERSION}")
         plan: Plan = {}
-        for entry in document["partitions"]:
-            tp = TopicPartition(_of_type(entry["topic"], str), _of_type(entry["partition"], int))
-            replicas = tuple(_of_type(one, int) for one in entry["replicas"])
+        for number, entry in enumerate(field_of(document, "partitions", list, at="the document")):
+            at = f"partitions[{number}]"
+            tp = TopicPartition(field_of(entry, "topic", str, at=at), field_of(entry, "partition", int, at=at))
+            listed = field_of(entry, "replicas", list, at=at)
+            replicas = tuple(element_of(one, int, at=f"each of 'replicas' of {at}") for one in listed)
             if tp in plan:
                 raise _refusal(f"contains {tp} twice")
             if not replicas or len(set(replicas)) != len(replicas):
                 raise _refusal(f"{tp}: replicas must be one or more different brokers")
-            if any(log_dir != ANY_LOG_DIR for log_dir in entry.get("log_dirs", ())):
+            log_dirs = field_of(entry, "log_dirs", list, at=at) if "log_dirs" in entry else ()
+            if any(log_dir != ANY_LOG_DIR for log_dir in log_dirs):
                 raise _refusal(f"{tp}: log_dirs must be 'any'; a log directory cannot be chosen")
             plan[tp] = replicas
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _refusal(f"must be JSON with version and partitions ({error!r})") from None
+    except ValueError as error:
+        raise _refusal(f"must be JSON as in kafka-reassign-partitions: {error}") from None
     if not plan:
         raise _refusal("contains no partitions")
     return plan
@@ -166,12 +170,6 @@ class _Placement:
         self.plan[tp] = tuple(coming if one == leaving else one for one in self.plan[tp])
         self._held[leaving] -= 1
         self._held[coming] += 1
-
-
-def _of_type(value: Any, kind: type) -> Any:
-    if type(value) is not kind:
-        raise TypeError(f"{value!r} is not a {kind.__name__}")
-    return value
 
 
 def _refusal(what: str) -> KafkaError:

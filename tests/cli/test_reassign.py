@@ -160,6 +160,7 @@ def test_topics_to_move_have_kafkas_format(cli: Cli, topic: str, home: int, tmp_
         file.write_text(wrong)
         refused = cli("reassign", "generate", "--topics-to-move-json-file", str(file), "--json")
         assert refused.err.startswith("raylog: INVALID_REQUEST: --topics-to-move-json-file: must be JSON"), wrong
+        assert "Error(" not in refused.err, "no exception of Python"
         assert refused.err.count("\n") == 1
     file.write_bytes(b"\xff")
     for arguments in (("generate", "--topics-to-move-json-file"), ("execute", "--reassignment-json-file")):

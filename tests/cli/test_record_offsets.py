@@ -130,6 +130,11 @@ class TestDeleteRecords:
         with pytest.raises(KafkaError, match="--offset-json-file: "):
             parse_offsets(text)
 
+    def test_the_entry_and_the_field_are_named(self) -> None:
+        entries = [{"topic": "t", "partition": 0, "offset": 1}, {"topic": "t", "partition": 1}]
+        with pytest.raises(KafkaError, match=r"partitions\[1\] has no field 'offset'"):
+            parse_offsets(json.dumps({"partitions": entries}).encode())
+
     def test_a_thousand_partitions(self) -> None:
         entries = [{"topic": "t", "partition": number, "offset": number} for number in range(1000)]
         offsets = parse_offsets(json.dumps({"version": 1, "partitions": entries}).encode())

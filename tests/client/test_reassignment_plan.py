@@ -66,6 +66,31 @@ class TestFormat:
                 parse_plan(text)
             assert refused.value.code is ErrorCode.INVALID_REQUEST
 
+    @pytest.mark.parametrize(
+        ("entry", "message"),
+        [
+            ('{"topic":"t","partition":0}', r"partitions\[1\] has no field 'replicas'"),
+            ('{"partition":0,"replicas":[1]}', r"partitions\[1\] has no field 'topic'"),
+            ('{"topic":"t","partition":"0","replicas":[1]}', r"'partition' of partitions\[1\] must be a whole number"),
+            ('{"topic":"t","partition":0,"replicas":1}', r"'replicas' of partitions\[1\] must be an array, not 1"),
+            ('{"topic":"t","partition":0,"replicas":["1"]}', r"each of 'replicas' of partitions\[1\] must be a whole"),
+            (
+                '{"topic":"t","partition":0,"replicas":[1],"log_dirs":1}',
+                r"'log_dirs' of partitions\[1\] must be",
+            ),
+            ('"t"', r"partitions\[1\] must be an object"),
+        ],
+    )
+    def test_the_entry_and_the_field_are_named(self, entry: str, message: str) -> None:
+        first = '{"topic":"u","partition":0,"replicas":[1]}'
+        with pytest.raises(KafkaError, match=message):
+            parse_plan(f'{{"version":1,"partitions":[{first},{entry}]}}')
+
+    def test_the_field_of_the_document_is_named(self) -> None:
+        for text, name in (("{}", "version"), ('{"version":1}', "partitions")):
+            with pytest.raises(KafkaError, match=f"the document has no field '{name}'"):
+                parse_plan(text)
+
 
 class TestSpread:
     def test_an_even_assignment_is_unchanged(self) -> None:

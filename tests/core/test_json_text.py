@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from raylog.core.json_text import parse_json
+from raylog.core.json_text import element_of, field_of, parse_json
 
 
 def test_values() -> None:
@@ -16,3 +18,24 @@ def test_values() -> None:
 def test_what_is_refused(text: str | bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_json(text)
+
+
+def test_fields() -> None:
+    assert field_of({"a": "text"}, "a", str, at="it") == "text"
+    assert element_of(7, int, at="it") == 7
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ([], r"entries\[3\] must be an object, not \[\]"),
+        ("x" * 10_000, r"entries\[3\] must be an object, not \"x{99}$"),
+        ({}, r"entries\[3\] has no field 'a'"),
+        ({"a": True}, r"'a' of entries\[3\] must be a whole number, not true"),
+        ({"a": "7"}, r"'a' of entries\[3\] must be a whole number, not \"7\""),
+        ({"a": None}, r"'a' of entries\[3\] must be a whole number, not null"),
+    ],
+)
+def test_fields_that_are_missing_or_of_another_type(entry: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        field_of(entry, "a", int, at="entries[3]")
