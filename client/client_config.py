@@ -11,6 +11,7 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from raylog.client.bootstrap import Door, resolve
+from raylog.client.given_values import shown
 from raylog.config.client import (
     BOOTSTRAP_SERVERS,
     ISOLATION_LEVEL,
@@ -55,6 +56,8 @@ class ClientConfig:
         The name of a cluster is resolved now: processes that get the result need not be connected to Ray. Raises
         ConfigError, and KafkaError if the brokers of a named cluster do not respond.
         """
+        if properties is not None and not isinstance(properties, Mapping):
+            raise ConfigError(f"the properties of a client must be a mapping, not {shown(properties)}")
         own = {} if isolation_level is None else {ISOLATION_LEVEL.name: isolation_level}
         checked = checked_properties({**(properties or {}), **own})
         servers = client_settings(checked).bootstrap_servers if bootstrap_servers is None else bootstrap_servers

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from raylog.client.given_values import shown
 from raylog.core.errors import ConfigError
 
 _SERVER = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[^:\[\]/]+):(?P<port>\d{1,5})")
@@ -17,7 +18,7 @@ def parse_servers(bootstrap_servers: str) -> list[tuple[str, int]]:
         match = _SERVER.fullmatch(text.strip())
         if match is None or not 0 < int(match["port"]) <= 65535:
             raise ConfigError(
-                f"bootstrap.servers={bootstrap_servers!r}: must be host:port[,host:port...] or ray://<cluster>"
+                f"bootstrap.servers={shown(bootstrap_servers)}: must be host:port[,host:port...] or ray://<cluster>"
             )
         servers.append((match["host"].strip("[]"), int(match["port"])))
     return servers

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from raylog.client.consumer.fetched import ConsumerRecord
+from raylog.client.given_values import checked_interceptors
 from raylog.client.group_offsets import OffsetAndMetadata
 from raylog.core.ids import TopicPartition
 
@@ -30,7 +31,8 @@ class Interceptors:
     """Called in their order; each gets the records of the one before."""
 
     def __init__(self, interceptors: Sequence[ConsumerInterceptor]) -> None:
-        self._interceptors = interceptors
+        """Raises ConfigError."""
+        self._interceptors: Sequence[ConsumerInterceptor] = checked_interceptors(interceptors, ConsumerInterceptor)
 
     def __len__(self) -> int:
         return len(self._interceptors)

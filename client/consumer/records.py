@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from raylog.client.chunks.dereferencing import lead_back
 from raylog.client.consumer.fetched import ConsumerRecord, FetchedBatches
 from raylog.client.errors import SerializationError
+from raylog.client.given_values import checked_function
 from raylog.client.serialization import SerializationContext
 from raylog.client.share.acquired import ShareRecord
 from raylog.core.errors import KafkaError
@@ -86,6 +87,11 @@ class Deserializers:
 
     key: Deserializer | None
     value: Deserializer | None
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError."""
+        checked_function("key_deserializer", self.key)
+        checked_function("value_deserializer", self.value)
 
     def records(self, taken: list[ConsumerRecord], seek: Callable[[TopicPartition, int], None]) -> list[ConsumerRecord]:
         """What was taken. If a record cannot be deserialized, `seek` leads back to it, and to all that follow it.

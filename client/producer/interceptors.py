@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from raylog.client.given_values import checked_interceptors
 from raylog.client.producer.delivery import OnDelivery, RecordMetadata
 from raylog.client.producer.serialization import Headers
 from raylog.core.errors import KafkaError
@@ -51,7 +52,8 @@ class Interceptors:
     """Called in their order; each gets the record of the one before."""
 
     def __init__(self, interceptors: Sequence[ProducerInterceptor]) -> None:
-        self._interceptors = interceptors
+        """Raises ConfigError."""
+        self._interceptors = checked_interceptors(interceptors, ProducerInterceptor)
         self._told = [each for each in interceptors if _is_told(each)]
 
     def on_send(self, record: OutgoingRecord) -> OutgoingRecord:

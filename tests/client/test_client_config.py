@@ -237,6 +237,12 @@ def test_an_empty_text_is_no_server() -> None:
         ClientConfig.of("", {"bootstrap.servers": "127.0.0.1:9092"})
 
 
+@pytest.mark.parametrize("properties", ["bootstrap.servers=nowhere:9092", [("security.protocol", "SSL")]])
+def test_properties_are_a_mapping(properties: Any) -> None:
+    with pytest.raises(ConfigError, match="the properties of a client must be a mapping, not "):
+        ClientConfig.of("nowhere:9092", properties)
+
+
 def test_servers_are_required() -> None:
     with pytest.raises(ConfigError, match=r"bootstrap\.servers: must be set"):
         ClientConfig.of(None, {})
