@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from raylog.client.coordinators import KeyType
 from raylog.client.errors import AdminError
+from raylog.client.given_values import checked_partitions, items_of, iterator_of, shown
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.protocol.messages.metadata import MetadataRequest
@@ -56,10 +57,14 @@ CONTROLLER: Final = Controller()
 
 
 def group(group_id: str) -> Coordinator:
+    """Raises KafkaError."""
+    check_text("group", group_id)
     return Coordinator(KeyType.GROUP, group_id)
 
 
 def transaction(transactional_id: str) -> Coordinator:
+    """Raises KafkaError."""
+    check_text("transactional id", transactional_id)
     return Coordinator(KeyType.TRANSACTION, transactional_id)
 
 
@@ -149,21 +154,33 @@ def named(kind: str) -> Callable[[Any], str]:
 def distinct(items: Iterable[Item], name: Callable[[Item], str]) -> list[Item]:
     """The items. Raises KafkaError if one is given twice."""
     found: dict[Item, None] = {}
-    for item in items:
-        if item in found:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name(item)} is given twice")
+    for item in iterator_of("the items of a call", items):
+        try:
+            if item in found:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name(item)} is given twice")
+        except TypeError:  # it cannot be hashed
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{shown(item)} is of a wrong type") from None
         found[item] = None
     return list(found)
 
 
 def several(items: Iterable[str] | str) -> list[str]:
-    """A text stands for itself, not for its characters."""
-    return [items] if isinstance(items, str) else list(items)
+    """A text stands for itself, not for its characters. Raises KafkaError."""
+    listed = [items] if isinstance(items, str) else items_of("names", items)
+    for each in listed:
+        check_text("name", each)
+    return listed
+
+
+def check_text(what: str, value: Any) -> None:
+    """Raises KafkaError."""
+    if not isinstance(value, str):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"the {what} must be text, not {shown(value)}")
 
 
 def partitions_in(partitions: Iterable[tuple[str, int]]) -> list[TopicPartition]:
-    """Raises KafkaError if one is given twice."""
-    return distinct((TopicPartition(*each) for each in partitions), str)
+    """Raises KafkaError if one is given twice, or is none."""
+    return distinct(checked_partitions(partitions), str)
 
 
 def joined(answers: Iterable[Answer], items: Iterable[Any], name: Callable[[Any], str]) -> dict[Any, Any]:

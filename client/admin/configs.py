@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from raylog.client.admin.calls import ANY_BROKER, CONTROLLER, Answer, Broker, Call, Route, Steps, ask, distinct
+from raylog.client.given_values import iterator_of, shown, whole_number
 from raylog.core.config import ConfigSource, overriding_listener
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.protocol.messages.alter_configs import AlterableConfig as ReplacedConfig
@@ -41,7 +42,9 @@ class ConfigResource(NamedTuple):
     def __str__(self) -> str:
         if self.type == ConfigResourceType.BROKER:
             return f"broker {self.name}" if self.name else "all brokers"
-        return f"{self.type.name.lower().replace('_', ' ')} {self.name!r}"
+        if self.type not in _TYPES:
+            return f"resource {self.name!r} of type {self.type}"
+        return f"{_TYPES[self.type].name.lower().replace('_', ' ')} {self.name!r}"
 
 
 class ConfigSynonym(NamedTuple):
@@ -90,6 +93,7 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 Change = str | None | Append | Subtract
 """A new value, None to remove what is set, or a change of a list."""
 Resources = Iterable[ConfigResource | tuple[ConfigResourceType, str]]
+_TYPES: Final = {int(each): each for each in ConfigResourceType}
 _LARGEST_TYPE: Final = 127
 _BROKER_ID: Final = re.compile(r"[0-9]{1,10}")
 
@@ -186,7 +190,13 @@ def list_config_resources(
 
 def _resources(given: Resources) -> list[ConfigResource]:
     """Raises KafkaError for one that is given twice or cannot exist."""
-    wanted = [ConfigResource(*each) for each in given]
+    wanted = []
+    for each in iterator_of("resources", given):
+        if not isinstance(each, tuple) or len(each) != 2 or not isinstance(each[1], str):
+            text = f"a resource must be a ConfigResource, or a type and a name of text, not {shown(each)}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+        kind = whole_number("type of a resource", each[0])
+        wanted.append(ConfigResource(_TYPES.get(kind, cast("ConfigResourceType", kind)), each[1]))
     for kind, name in wanted:
         if not 0 <= kind <= _LARGEST_TYPE:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{kind} is not a type of resource")

@@ -33,6 +33,7 @@ from raylog.client.cluster_view import parse_servers
 from raylog.client.controller_nodes import NOT_SERVED, of_controllers
 from raylog.client.coordinators import Coordinators
 from raylog.client.errors import AdminError, ClientClosedError
+from raylog.client.given_values import SECONDS_MAX, checked_seconds
 from raylog.client.network_client import NetworkClient, Random
 from raylog.config.admin import AdminSettings
 from raylog.core.clock import Now
@@ -46,7 +47,6 @@ UNKNOWN_MS_MAX: Final = 2_000
 """How long a topic, a partition or a broker may be unknown before that is an error: a new one is, to some brokers."""
 PROBE_MS: Final = 100
 """How often the client looks again meanwhile."""
-SECONDS_MAX: Final = 10**9
 LOST: Final = frozenset({ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT})
 """Errors of a connection, after which the request is sent again."""
 RETRIED: Final[dict[type[Route], frozenset[ErrorCode]]] = {
@@ -77,7 +77,7 @@ RETRIED: Final[dict[type[Route], frozenset[ErrorCode]]] = {
 """Errors of an item after which it is sent again, by its route."""
 UNKNOWN: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 MALFORMED: Final = (LookupError, ValueError, TypeError, ArithmeticError, AttributeError)
-"""What reading a response raises that contradicts itself."""
+"""What reading a response raises that contradicts itself, and what making a request of unfit arguments does."""
 
 
 @dataclass(slots=True)
@@ -131,6 +131,8 @@ class Operation(Generic[T]):
             self._ask(next(steps), now_ms)
         except StopIteration as end:
             self.finish(end.value, None)
+        except MALFORMED as error:
+            raise AdminError.of({None: unfit(error, getattr(steps, "__name__", ""))}, {}) from error
 
     def go_on(self, results: Results, now_ms: int) -> None:
         """The next step, with the results of the one before."""
@@ -195,7 +197,7 @@ class AdminCore:
         """Of a call with this `timeout` in seconds. Raises KafkaError."""
         if timeout is None:
             return self.settings.api_timeout_ms
-        if not 0 <= timeout <= SECONDS_MAX:
+        if checked_seconds(timeout) < 0:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"timeout={timeout}: must be 0 to {SECONDS_MAX} seconds")
         return int(1000 * timeout)
 
@@ -226,7 +228,10 @@ class AdminCore:
 
     def run(self, now: Now) -> None:
         for operation in list(self._open):
-            self._advance(operation, now)
+            try:
+                self._advance(operation, now)
+            except MALFORMED as error:  # it must not end those of other threads
+                operation.finish(None, AdminError.of({None: unfit(error)}, {}))
         self._open = [operation for operation in self._open if not operation.done]
         self._want_topics()
         self._coordinators.run(now)
@@ -318,7 +323,10 @@ class AdminCore:
         left_ms = min(operation.deadline_ms - now.monotonic_ms, self.settings.network.request_timeout_ms)
 
         def request(version_for: VersionFor) -> Message:
-            message = make(items, left_ms)
+            try:
+                message = make(items, left_ms)
+            except MALFORMED as error:
+                raise unfit(error) from error
             if self.settings.of_controllers:
                 message = of_controllers(message)
             version = version_for(message.api.key)
@@ -464,6 +472,12 @@ def check_encoding(message: Message, version: int) -> None:
         codec.decode(type(message), version, b"".join(codec.encode_buffers(message, version)))
     except (ValueError, ProtocolViolation) as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
+
+
+def unfit(error: Exception, call: str = "") -> KafkaError:
+    """What is wrong with arguments of which no request can be made."""
+    text = f"{call}(): " if call else ""
+    return KafkaError(ErrorCode.INVALID_REQUEST, f"{text}an argument has a wrong type or value: {error!r}")
 
 
 def malformed(error: Exception) -> KafkaError:

@@ -20,6 +20,7 @@ from raylog.client.admin.calls import (
 )
 from raylog.client.admin.cluster import operations_in
 from raylog.client.errors import AdminError
+from raylog.client.given_values import items_of, shown
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_BROKER_ID, ZERO_TOPIC_ID
 from raylog.protocol.messages.create_partitions import (
@@ -103,7 +104,10 @@ def create_topics(
     topics: Iterable[NewTopic | str] | NewTopic | str, *, validate_only: bool = False, timeout: float | None = None
 ) -> Steps[dict[str, CreatedTopic]]:
     """Create topics, or only check that they could be. A name stands for a topic with the brokers' defaults."""
-    given = [topics] if isinstance(topics, (NewTopic, str)) else list(topics)
+    given = [topics] if isinstance(topics, (NewTopic, str)) else items_of("topics", topics)
+    for topic in given:
+        if not isinstance(topic, (NewTopic, str)):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"a topic must be a NewTopic or a name, not {shown(topic)}")
     listed = [NewTopic(topic) if isinstance(topic, str) else topic for topic in given]
     distinct((topic.name for topic in listed), _name)
     wanted = {topic.name: _creatable(topic) for topic in listed}
@@ -126,7 +130,10 @@ def delete_topics(
     topics: Iterable[str | UUID] | str | UUID, *, timeout: float | None = None
 ) -> Steps[dict[str | UUID, None]]:
     """Delete topics with all their records, by name or by id."""
-    given: list[str | UUID] = [topics] if isinstance(topics, (str, UUID)) else list(topics)
+    given: list[str | UUID] = [topics] if isinstance(topics, (str, UUID)) else items_of("topics", topics)
+    for topic in given:
+        if not isinstance(topic, (str, UUID)):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"a topic must be a name or a UUID, not {shown(topic)}")
     wanted = distinct(given, _name)
 
     def request(items: Sequence[str | UUID], left_ms: int) -> DeleteTopicsRequest:

@@ -18,6 +18,7 @@ from raylog.client.admin.calls import (
     several,
     transaction,
 )
+from raylog.client.given_values import checked_partition
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import ProducerId, ProducerIdentity, TopicPartition
 from raylog.protocol.messages.describe_transactions import DescribeTransactionsRequest
@@ -141,7 +142,7 @@ def abort_transaction(
 
     `describe_producers` shows the arguments.
     """
-    tp = TopicPartition(*partition)
+    tp = checked_partition(partition)
     marker = WritableTxnMarker(
         producer_id=producer_id,
         producer_epoch=producer_epoch,
