@@ -30,7 +30,7 @@ from raylog.client.consumer.subscription import EARLIEST_TIMESTAMP, LATEST_TIMES
 from raylog.client.errors import ClientClosedError
 from raylog.client.faces import AsyncioFace
 from raylog.client.given_config import given_config
-from raylog.client.given_values import Partition, checked_partition
+from raylog.client.given_values import Partition, check_topic_names, checked_partitions, checked_seconds
 from raylog.client.group_offsets import OffsetAndMetadata
 from raylog.client.local_broker import SLEEP_SECONDS_MAX
 from raylog.client.network_loop import NetworkLoop
@@ -92,7 +92,7 @@ class AsyncConsumer(AsyncioFace, ConsumerCalls):
 
     async def poll(self, timeout: float = 1.0, *, max_records: int | None = None) -> list[ConsumerRecord]:
         """As `Consumer.poll`."""
-        count = self._core.settings.poll_records if max_records is None else max_records
+        count = self._count(max_records)
         taken = await self._polled(timeout, lambda: self._core.take(count))
         if self._values is not None and taken:
             taken = self._with_values(await self._fetched(self._values, taken))
@@ -103,7 +103,7 @@ class AsyncConsumer(AsyncioFace, ConsumerCalls):
         from raylog.protocol.records.arrow import choose_columns
 
         chosen = choose_columns(columns)
-        deadline = self._asyncio_loop.time() + timeout
+        deadline = self._asyncio_loop.time() + checked_seconds(timeout)
         while taken := await self._polled(deadline - self._asyncio_loop.time(), self._core.take_batches):
             if batches := arrow_batches(taken[0], chosen, self.seek):
                 return batches
@@ -121,7 +121,7 @@ class AsyncConsumer(AsyncioFace, ConsumerCalls):
     async def _polled(self, timeout: float, take: Callable[[], list[Found]]) -> list[Found]:
         """What `take` returns, once that is something."""
         core = self._core
-        deadline = self._asyncio_loop.time() + max(0.0, timeout)
+        deadline = self._asyncio_loop.time() + max(0.0, checked_seconds(timeout))
         self._begin_poll()
         poked = False
         try:
@@ -177,7 +177,7 @@ class AsyncConsumer(AsyncioFace, ConsumerCalls):
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """As `Consumer.committed`."""
         self._check_open()
-        wanted = [checked_partition(partition) for partition in partitions]
+        wanted = checked_partitions(partitions)
         fetch = self._core.committed(wanted, now(), self._timeout_ms(timeout))
         await self._until(lambda: fetch.done)
         if fetch.error is not None:
@@ -201,14 +201,14 @@ class AsyncConsumer(AsyncioFace, ConsumerCalls):
         self, partitions: Iterable[Partition], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """As `Consumer.beginning_offsets`."""
-        found = await self._look_up({checked_partition(each): EARLIEST_TIMESTAMP for each in partitions}, timeout)
+        found = await self._look_up(dict.fromkeys(checked_partitions(partitions), EARLIEST_TIMESTAMP), timeout)
         return {tp: each.offset for tp, each in found.items()}
 
     async def end_offsets(
         self, partitions: Iterable[Partition], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """As `Consumer.end_offsets`."""
-        found = await self._look_up({checked_partition(each): LATEST_TIMESTAMP for each in partitions}, timeout)
+        found = await self._look_up(dict.fromkeys(checked_partitions(partitions), LATEST_TIMESTAMP), timeout)
         return {tp: each.offset for tp, each in found.items()}
 
     async def offsets_for_times(
@@ -220,6 +220,7 @@ class AsyncConsumer(AsyncioFace, ConsumerCalls):
 
     async def partitions_for_topic(self, topic: str, *, timeout: float | None = None) -> range:
         """As `Consumer.partitions_for_topic`."""
+        check_topic_names([topic])
         self._check_open()
         with self._asking_for(topic):
             if not await self._until(lambda: self._topic_is_known(topic), self._timeout_ms(timeout) / 1000):
@@ -237,7 +238,7 @@ class AsyncConsumer(AsyncioFace, ConsumerCalls):
         """As `Consumer.close`."""
         if self._core.closed:
             return
-        deadline = self._asyncio_loop.time() + timeout
+        deadline = self._asyncio_loop.time() + checked_seconds(timeout)
         try:
             await self._leave("the consumer was closed", timeout, leave_group=leave_group)
             self._core.close_fetch_sessions(now())

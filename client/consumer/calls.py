@@ -21,7 +21,20 @@ from raylog.client.consumer.records import Deserializers
 from raylog.client.consumer.subscription import PartitionState
 from raylog.client.errors import ClientClosedError
 from raylog.client.given_config import GivenConfig
-from raylog.client.given_values import Partition, checked_number, checked_offsets, checked_partition, checked_timestamp
+from raylog.client.given_values import (
+    Partition,
+    check_topic_names,
+    checked_function,
+    checked_mapping,
+    checked_number,
+    checked_offsets,
+    checked_partition,
+    checked_partitions,
+    checked_seconds,
+    checked_timestamp,
+    items_of,
+    shown,
+)
 from raylog.client.group_offsets import GroupMetadata, OffsetAndMetadata
 from raylog.client.network_client import Random
 from raylog.config.consumer import EARLIEST, LATEST, ConsumerSettings, consumer_settings
@@ -59,7 +72,10 @@ def _chosen_assignors(settings: ConsumerSettings, own: Iterable[Assignor] | None
         raise ConfigError("assignors cannot be set when group.protocol=consumer: the coordinator assigns")
     if own is None:
         return [ASSIGNORS[name] for name in settings.assignors]
-    return [each if each.name in ASSIGNORS else OwnAssignor(each) for each in own]
+    try:
+        return [each if each.name in ASSIGNORS else OwnAssignor(each) for each in own]
+    except (TypeError, AttributeError) as error:
+        raise ConfigError(f"assignors={shown(own)}: must be a list of objects such as RangeAssignor()") from error
 
 
 class ConsumerCalls(ABC):
@@ -100,7 +116,7 @@ class ConsumerCalls(ABC):
         self._interceptors = Interceptors(interceptors)
         self._committed_offsets: list[Mapping[TopicPartition, OffsetAndMetadata]] = []
         """Those for which `on_commit` of the interceptors was not called yet."""
-        if interceptors:
+        if self._interceptors:
             self._core.on_committed = self._committed_offsets.append
 
     def subscribe(
@@ -119,6 +135,8 @@ class ConsumerCalls(ABC):
         is `on_revoke` by default, cannot: others may have the partitions already. Raises KafkaError.
         """
         names, pattern, regex = _topics(topics, by_coordinator=self._core.settings.by_coordinator)
+        for name, callback in (("on_assign", on_assign), ("on_revoke", on_revoke), ("on_lost", on_lost)):
+            checked_function(name, callback)
         with self._lock:
             self._check_open()
             self._core.subscribe(names, pattern, regex)
@@ -129,7 +147,7 @@ class ConsumerCalls(ABC):
         """Read these partitions, in place of the former ones, without sharing them with others. Raises KafkaError."""
         with self._lock:
             self._check_open()
-            self._core.assign([checked_partition(partition) for partition in partitions])
+            self._core.assign(checked_partitions(partitions))
             self._poke()
 
     def assignment(self) -> set[TopicPartition]:
@@ -240,7 +258,11 @@ class ConsumerCalls(ABC):
     def _state(self, partition: Partition) -> PartitionState:
         """Raises KafkaError."""
         self._check_open()
-        return self._core.subscription.state(TopicPartition(*partition))
+        try:
+            state = self._core.subscription.partitions.get(partition)  # type: ignore[arg-type]
+        except TypeError:  # it cannot be hashed
+            state = None
+        return self._core.subscription.state(checked_partition(partition)) if state is None else state
 
     def _begin_poll(self) -> None:
         self._check_open()
@@ -255,7 +277,13 @@ class ConsumerCalls(ABC):
             self._poke()
 
     def _timeout_ms(self, timeout: float | None) -> int:
-        return self._core.settings.api_timeout_ms if timeout is None else int(1000 * timeout)
+        return self._core.settings.api_timeout_ms if timeout is None else int(1000 * checked_seconds(timeout))
+
+    def _count(self, max_records: int | None) -> int:
+        """How many records a call returns at most. Raises KafkaError."""
+        if max_records is None:
+            return self._core.settings.poll_records
+        return checked_number("max_records", max_records)
 
     def _listener(self, callback: RebalanceCallback) -> OnRebalance | None:
         listeners = {
@@ -307,7 +335,8 @@ class ConsumerCalls(ABC):
     @staticmethod
     def _checked_timestamps(timestamps_ms: Mapping[Partition, int]) -> dict[TopicPartition, int]:
         """Raises KafkaError."""
-        return {checked_partition(each): checked_timestamp(ms) for each, ms in timestamps_ms.items()}
+        given = checked_mapping("timestamps", timestamps_ms)
+        return {checked_partition(each): checked_timestamp(ms) for each, ms in given.items()}
 
     def _check_open(self) -> None:
         if self._core.closed:
@@ -331,7 +360,8 @@ def _topics(
     """(names, pattern, regular expression for the coordinator). Raises KafkaError."""
     if isinstance(topics, re.Pattern):
         return [], topics, None
-    names = [topics] if isinstance(topics, str) else list(topics)
+    names = [topics] if isinstance(topics, str) else items_of("topics", topics)
+    check_topic_names(names)
     patterns = [name for name in names if name.startswith(PATTERN_MARK)]
     if not patterns:
         return names, None, None

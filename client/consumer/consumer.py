@@ -30,7 +30,13 @@ from raylog.client.consumer.subscription import EARLIEST_TIMESTAMP, LATEST_TIMES
 from raylog.client.errors import ClientClosedError
 from raylog.client.faces import BlockingFace
 from raylog.client.given_config import given_config
-from raylog.client.given_values import Partition, checked_partition
+from raylog.client.given_values import (
+    Partition,
+    check_topic_names,
+    checked_function,
+    checked_partitions,
+    checked_seconds,
+)
 from raylog.client.group_offsets import OffsetAndMetadata
 from raylog.client.network_loop import NetworkLoop
 from raylog.config.consumer import CONSUMER_CONFIG
@@ -103,7 +109,7 @@ class Consumer(BlockingFace, ConsumerCalls):
         what has gone wrong since the last call, each once; WakeupError. Records that an exception kept from being
         returned are returned by the next call.
         """
-        count = self._core.settings.poll_records if max_records is None else max_records
+        count = self._count(max_records)
         with self._used():
             try:
                 taken = self._polled(timeout, lambda: self._core.take(count))
@@ -126,7 +132,7 @@ class Consumer(BlockingFace, ConsumerCalls):
         from raylog.protocol.records.arrow import choose_columns
 
         chosen = choose_columns(columns)
-        deadline = monotonic() + timeout
+        deadline = monotonic() + checked_seconds(timeout)
         with self._used():
             try:
                 while taken := self._polled(max(0.0, deadline - monotonic()), self._core.take_batches):
@@ -145,7 +151,7 @@ class Consumer(BlockingFace, ConsumerCalls):
 
     def _polled(self, timeout: float, take: Callable[[], list[Found]]) -> list[Found]:
         """What `take` returns, once that is something."""
-        deadline = monotonic() + timeout
+        deadline = monotonic() + checked_seconds(timeout)
         core = self._core
         with self._changed:
             self._begin_poll()
@@ -191,6 +197,7 @@ class Consumer(BlockingFace, ConsumerCalls):
 
         `on_commit(error, offsets)` is called by a later poll(), commit() or close(). Raises KafkaError.
         """
+        checked_function("on_commit", on_commit)
         with self._used(), self._changed:
             self._check_open()
             commit = self._core.commit(committed_offsets(offsets), now(), self._timeout_ms(None), retries=False)
@@ -202,7 +209,7 @@ class Consumer(BlockingFace, ConsumerCalls):
         self, partitions: Iterable[Partition], *, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """The committed offsets of the group; None where there is none. Raises KafkaError."""
-        wanted = [checked_partition(partition) for partition in partitions]
+        wanted = checked_partitions(partitions)
         with self._used(), self._changed:
             self._check_open()
             fetch = self._core.committed(wanted, now(), self._timeout_ms(timeout))
@@ -229,14 +236,14 @@ class Consumer(BlockingFace, ConsumerCalls):
         self, partitions: Iterable[Partition], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """Raises KafkaError."""
-        found = self._look_up({checked_partition(each): EARLIEST_TIMESTAMP for each in partitions}, timeout)
+        found = self._look_up(dict.fromkeys(checked_partitions(partitions), EARLIEST_TIMESTAMP), timeout)
         return {tp: each.offset for tp, each in found.items()}
 
     def end_offsets(
         self, partitions: Iterable[Partition], *, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """One past the last offset that can be read now. Raises KafkaError."""
-        found = self._look_up({checked_partition(each): LATEST_TIMESTAMP for each in partitions}, timeout)
+        found = self._look_up(dict.fromkeys(checked_partitions(partitions), LATEST_TIMESTAMP), timeout)
         return {tp: each.offset for tp, each in found.items()}
 
     def offsets_for_times(
@@ -248,6 +255,7 @@ class Consumer(BlockingFace, ConsumerCalls):
 
     def partitions_for_topic(self, topic: str, *, timeout: float | None = None) -> range:
         """Waits for the topic's metadata. Raises KafkaError."""
+        check_topic_names([topic])
         with self._used(), self._changed:
             self._check_open()
             with self._asking_for(topic):
@@ -269,7 +277,7 @@ class Consumer(BlockingFace, ConsumerCalls):
         By default a member with group.instance.id stays in the group (KIP-345); `leave_group` decides otherwise
         (KIP-1092). What a callback raises is raised once everything is closed.
         """
-        deadline = monotonic() + timeout
+        deadline = monotonic() + checked_seconds(timeout)
         with self._used():
             if self._core.closed:
                 return

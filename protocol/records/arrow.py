@@ -21,7 +21,7 @@ Needs pyarrow and numpy (the extra `arrow`); numba (the extra `fast`) makes it s
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -83,14 +83,19 @@ def choose_columns(asked: Sequence[str] | None) -> tuple[str, ...]:
     """
     if asked is None:
         return tuple(COLUMNS)
-    if not asked or isinstance(asked, str):
-        raise ConfigError(f"columns={asked!r}: must be a list of at least one of {', '.join(COLUMNS)}")
-    for name in asked:
-        if name not in COLUMNS:
-            raise ConfigError(f"columns: {name!r} must be one of {', '.join(COLUMNS)}")
-    if len(set(asked)) < len(asked):
-        raise ConfigError(f"columns={list(asked)!r}: must not contain a column twice")
-    return tuple(asked)
+    names: tuple[Any, ...]
+    try:
+        names = () if isinstance(asked, str) else tuple(asked)
+    except TypeError:
+        names = ()
+    if not names:
+        raise ConfigError(f"columns={repr(asked)[:100]}: must be a list of at least one of {', '.join(COLUMNS)}")
+    for name in names:
+        if not isinstance(name, str) or name not in COLUMNS:
+            raise ConfigError(f"columns: {repr(name)[:100]} must be one of {', '.join(COLUMNS)}")
+    if len(set(names)) < len(names):
+        raise ConfigError(f"columns={list(names)!r}: must not contain a column twice")
+    return names
 
 
 def arrow_schema(columns: Sequence[str], *, views: bool = False) -> pa.Schema:

@@ -8,6 +8,8 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
@@ -706,9 +708,10 @@ def test_bad_use_is_named_at_the_call(target: Target, make: Make, face: Any) -> 
     )
     assert code_of(lambda: consumer.seek((topic, 0), 1))[1] == f"{topic}-0 is not assigned to this consumer"
     consumer.assign([(topic, 0)])
-    for offset in (-1, 1 << 63, 1.5):
+    for offset in (-1, 1 << 63, 1.5, 10**5000):
         assert code_of(partial(consumer.seek, (topic, 0), offset))[1].startswith("the offset must be")
-    for name in (NO_TEXT, "x" * 40_000, 7):
+    wrong_names: tuple[Any, ...] = (NO_TEXT, "x" * 40_000, 7, [topic])
+    for name in wrong_names:
         for method, given in ((consumer.assign, [(name, 0)]), (consumer.partitions_for_topic, name)):
             assert code_of(partial(method, given))[0] == "KafkaError INVALID_TOPIC_EXCEPTION"
     assert code_of(lambda: consumer.assign([(topic, 1 << 31)]))[0] == "KafkaError INVALID_REQUEST"
@@ -731,6 +734,65 @@ def test_bad_use_is_named_at_the_call(target: Target, make: Make, face: Any) -> 
     consumer.close()
     for call in (lambda: consumer.assign([(topic, 0)]), lambda: consumer.seek((topic, 0), 0)):
         assert code_of(call) == ("ClientClosedError INVALID_REQUEST", "the consumer is closed")
+
+
+def test_a_timeout_of_a_wrong_type_closes_nothing(target: Target, make: Make) -> None:
+    consumer = make()
+    wrong: Any = "30"
+    assert code_of(lambda: consumer.close(wrong))[1].startswith("timeout='30': must be a number of seconds")
+    consumer.assign([(target.new_topic(), 0)])
+
+    async def use() -> None:
+        async with AsyncConsumer(**target.settings("unix")) as consumer:
+            with pytest.raises(KafkaError, match="timeout='30'"):
+                await consumer.close(wrong)
+            consumer.assign([("topic", 0)])
+            with pytest.raises(KafkaError, match="timeout='30'"):
+                await consumer.poll_batches(wrong)
+
+    asyncio.run(use())
+
+
+@faces
+def test_arguments_of_a_wrong_type_are_named_at_the_call(target: Target, make: Make, face: Any) -> None:
+    topic = target.new_topic()
+    consumer = make(face, group_id=target.new_group(), default_api_timeout_ms=1000)
+    consumer.assign([(topic, 0)])
+    wrong: tuple[Any, ...] = (topic, None, 7, [topic, 0], (topic, "0"), (topic, 0, 0))
+    for given in wrong:
+        for method in (
+            partial(consumer.seek, offset=0),
+            *(consumer.pause, consumer.resume, consumer.seek_to_beginning, consumer.seek_to_end),
+            *(partial(consumer.seek_to_timestamp, 0), consumer.lag, consumer.position, consumer.known_position),
+        ):
+            name, message = code_of(partial(method, given))
+            assert (name, "partition" in message) == ("KafkaError INVALID_REQUEST", True)
+    wrong = ("1", [], timedelta(seconds=1), float("nan"), float("inf"), 10**40, Decimal(1))
+    for seconds in wrong:
+        for method in (
+            *(consumer.poll, consumer.poll_arrow, partial(consumer.position, (topic, 0))),
+            *(partial(each, [(topic, 0)]) for each in (consumer.committed, consumer.end_offsets)),
+            *(partial(consumer.partitions_for_topic, topic), consumer.commit),
+        ):
+            assert code_of(partial(method, timeout=seconds))[1].startswith("timeout=")
+    assert code_of(lambda: consumer.poll(None))[1].startswith("timeout=None: must be a number of seconds")
+    for count in (-1, 1.5, "1", [1]):
+        assert "max_records must be" in code_of(partial(consumer.poll, max_records=count))[1]
+    wrong = (None, 7, 1.5, object())
+    for given in wrong:
+        for method in (consumer.assign, consumer.committed, consumer.beginning_offsets, consumer.end_offsets):
+            assert code_of(partial(method, given))[1].startswith("partitions must be in a list, not ")
+        assert code_of(partial(consumer.subscribe, given))[1].startswith("topics must be in a list, not ")
+    wrong = ([(topic, 0)], topic, 7)
+    for given in wrong:
+        assert code_of(partial(consumer.commit, given))[1].startswith("offsets must be a mapping")
+        assert code_of(partial(consumer.offsets_for_times, given))[1].startswith("timestamps must be a mapping")
+    wrong = ([None], [7], [b"orders"], [[topic]])
+    for given in wrong:
+        assert code_of(partial(consumer.subscribe, given))[0] == "KafkaError INVALID_TOPIC_EXCEPTION"
+    assert code_of(lambda: consumer.subscribe(topic, on_assign="print"))[0] == "ConfigError INVALID_CONFIG"
+    assert code_of(lambda: consumer.poll_arrow(columns=7))[0] == "ConfigError INVALID_CONFIG"
+    assert consumer.poll(0) == []
 
 
 def test_a_member_neither_assigns_nor_commits_nothing(target: Target, make: Make) -> None:
@@ -766,6 +828,14 @@ def test_a_member_neither_assigns_nor_commits_nothing(target: Target, make: Make
         ({"group_protocol": "share"}, "group.protocol"),
         ({"max_poll_records": 0}, "max.poll.records"),
         ({"no_such_key": 1}, "no.such.key"),
+        ({"config": "127.0.0.1:9092"}, "the configuration must be a mapping"),
+        ({"config": [("bootstrap.servers", "127.0.0.1:9092")]}, "the configuration must be a mapping"),
+        ({"config": {7: 1}}, "7: the key of a configuration must be text"),
+        ({"bootstrap_servers": "x" * 100_000}, "bootstrap.servers='xxx"),
+        ({"value_deserializer": "json"}, "value_deserializer='json': must be a function"),
+        ({"interceptors": ConsumerInterceptor()}, "must be a list of objects of the class ConsumerInterceptor"),
+        ({"interceptors": [ConsumerInterceptor]}, "must be a list of objects of the class ConsumerInterceptor"),
+        ({"assignors": ["range"]}, "assignors=['range']: must be a list of objects"),
     ],
 )
 def test_an_invalid_configuration(settings: dict[str, Any], message: str) -> None:
