@@ -18,6 +18,7 @@ from raylog.client.consumer.records import Deserializer
 from raylog.client.errors import ClientClosedError
 from raylog.client.faces import AsyncioFace
 from raylog.client.given_config import given_config
+from raylog.client.given_values import checked_seconds
 from raylog.client.network_loop import NetworkLoop
 from raylog.client.share.acquired import ShareRecord
 from raylog.client.share.calls import CLOSE_SECONDS, ShareConsumerCalls
@@ -64,9 +65,11 @@ class AsyncShareConsumer(AsyncioFace, ShareConsumerCalls):
 
     async def poll(self, timeout: float = 1.0, *, max_records: int | None = None) -> list[ShareRecord]:
         """As `ShareConsumer.poll`."""
-        count = self._core.settings.poll_records if max_records is None else max_records
+        count = self._count(max_records)
         with self._returning():
-            return self._deserialized(await self._polled(count, self._asyncio_loop.time() + max(0.0, timeout)))
+            return self._deserialized(
+                await self._polled(count, self._asyncio_loop.time() + max(0.0, checked_seconds(timeout)))
+            )
 
     async def _polled(self, count: int, deadline: float) -> list[ShareRecord]:
         await self._report()
@@ -112,6 +115,7 @@ class AsyncShareConsumer(AsyncioFace, ShareConsumerCalls):
 
     async def close(self, timeout: float = CLOSE_SECONDS) -> None:
         """As `ShareConsumer.close`."""
+        checked_seconds(timeout)
         if self._core.closed:
             return
         try:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from raylog.client.consumer.records import Deserializer, Deserializers
 from raylog.client.errors import ClientClosedError, SerializationError
 from raylog.client.given_config import GivenConfig
+from raylog.client.given_values import checked_function, checked_number, checked_seconds, items_of, shown
 from raylog.client.network_client import Random
 from raylog.client.share.acquired import Place, ShareRecord
 from raylog.client.share.core import ShareConsumerCore
@@ -53,7 +54,7 @@ class ShareConsumerCalls(ABC):
         """Get records of these topics, by name, in place of the former ones. Raises KafkaError."""
         with self._lock:
             self._check_open()
-            self._core.subscribe([topics] if isinstance(topics, str) else topics)
+            self._core.subscribe([topics] if isinstance(topics, str) else items_of("topics", topics))
             self._poke()
 
     def subscription(self) -> set[str]:
@@ -68,13 +69,18 @@ class ShareConsumerCalls(ABC):
         begins anew, and a later poll() returns the record again. Raises KafkaError: INVALID_RECORD_STATE for a record
         that is not waiting for it, INVALID_REQUEST with share.acknowledgement.mode=implicit.
         """
-        topic, partition, offset = record[:3]
+        try:
+            topic, partition, offset = record[:3]
+        except (TypeError, ValueError):
+            text = f"a record must be one that poll() returned, or (topic, partition, offset), not {shown(record)}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, text) from None
         with self._lock:
             self._check_open()
             self._core.acknowledge((topic, partition, offset), _known(kind))
 
     def set_acknowledgement_commit_callback(self, callback: OnAcknowledged | None) -> None:
         """Have later calls of poll(), commit_sync(), commit_async() and close() call this with each result."""
+        checked_function("callback", callback)
         with self._lock:
             self._check_open()
             self._on_acknowledged = callback
@@ -123,7 +129,13 @@ class ShareConsumerCalls(ABC):
         return made
 
     def _timeout_ms(self, timeout: float | None) -> int:
-        return self._core.settings.api_timeout_ms if timeout is None else int(1000 * timeout)
+        return self._core.settings.api_timeout_ms if timeout is None else int(1000 * checked_seconds(timeout))
+
+    def _count(self, max_records: int | None) -> int:
+        """How many records a call returns at most. Raises KafkaError."""
+        if max_records is None:
+            return self._core.settings.poll_records
+        return checked_number("max_records", max_records)
 
     def _next_report(self) -> Acknowledgement | None:
         """One with offsets of records that the callback gets."""
@@ -143,4 +155,4 @@ def _known(kind: AcknowledgeType) -> AcknowledgeType:
     try:
         return AcknowledgeType(kind)
     except ValueError:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{kind!r} is no AcknowledgeType") from None
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{shown(kind)} is no AcknowledgeType") from None

@@ -80,8 +80,9 @@ class ShareConsumerCore:
 
     def subscribe(self, topics: Iterable[str]) -> None:
         """Raises KafkaError."""
-        names = frozenset(topics)
-        check_topic_names(names)
+        given = list(topics)
+        check_topic_names(given)
+        names = frozenset(given)
         if not names or "" in names:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "subscribe() needs topics by name; unsubscribe() ends it")
         self.member.topics = names

@@ -18,6 +18,7 @@ from raylog.client.consumer.records import Deserializer
 from raylog.client.errors import ClientClosedError
 from raylog.client.faces import BlockingFace
 from raylog.client.given_config import given_config
+from raylog.client.given_values import checked_seconds
 from raylog.client.network_loop import NetworkLoop
 from raylog.client.share.acquired import ShareRecord
 from raylog.client.share.calls import CLOSE_SECONDS, ShareConsumerCalls
@@ -73,8 +74,8 @@ class ShareConsumer(BlockingFace, ShareConsumerCalls):
         acknowledged. It must be called again within max.poll.interval.ms. Raises KafkaError: what has gone wrong since
         the last call, each once; WakeupError; what the acknowledgement callback raises, before records are taken.
         """
-        count = self._core.settings.poll_records if max_records is None else max_records
-        deadline = monotonic() + timeout
+        count = self._count(max_records)
+        deadline = monotonic() + checked_seconds(timeout)
         with self._used(), self._returning():
             with self._changed:
                 taken = self._polled(count, deadline)
@@ -139,6 +140,7 @@ class ShareConsumer(BlockingFace, ShareConsumerCalls):
         Also in the implicit mode, the records of the last poll() are released unless they were committed. What the
         acknowledgement callback raises is raised once everything is closed.
         """
+        checked_seconds(timeout)
         with self._used():
             if self._core.closed:
                 return

@@ -422,6 +422,46 @@ def test_it_can_unsubscribe_and_subscribe_again(group: Group, make: Make, face: 
 # --- bad use
 
 
+@faces
+def test_bad_use_is_named_at_the_call(make: Make, face: Any) -> None:
+    member = make(face)
+    wrong: tuple[Any, ...] = (None, 7, [None], [["orders"]], [7])
+    for given in wrong:
+        with pytest.raises(KafkaError, match="topic"):
+            member.subscribe(given)
+    wrong = (None, 7, "ab", ("orders", 0), {})
+    for given in wrong:
+        with pytest.raises(KafkaError, match="a record must be one that poll"):
+            member.acknowledge(given)
+    member.subscribe("orders")
+    wrong = ("1", [], float("nan"), float("inf"), 10**40)
+    for seconds in wrong:
+        for call in (member.poll, member.commit_sync):
+            with pytest.raises(KafkaError, match="timeout="):
+                call(seconds)
+    for count in (-1, 1.5, "1"):
+        with pytest.raises(KafkaError, match="max_records must be"):
+            member.poll(max_records=count)
+    with pytest.raises(ConfigError, match="callback='print': must be a function"):
+        member.set_acknowledgement_commit_callback("print")
+
+
+def test_a_timeout_of_a_wrong_type_closes_nothing(group: Group, make: Make) -> None:
+    member = make()
+    wrong: Any = "30"
+    with pytest.raises(KafkaError, match="timeout='30'"):
+        member.close(wrong)
+    member.subscribe("orders")
+
+    async def use() -> None:
+        async with AsyncShareConsumer(bootstrap_servers=group.servers, group_id=group.name) as consumer:
+            with pytest.raises(KafkaError, match="timeout='30'"):
+                await consumer.close(wrong)
+            consumer.subscribe("orders")
+
+    asyncio.run(use())
+
+
 def test_a_closed_consumer(group: Group, make: Make) -> None:
     member = make()
     member.close()
