@@ -73,7 +73,10 @@ class OpenBatches:
         on_delivery: OnDelivery | None = None,
     ) -> ProducerBatch | None:
         """The batch that the record, which names no partition, is in now; None if none is open that has room for it."""
-        found = self._topics.get(topic)
+        try:
+            found = self._topics.get(topic)
+        except TypeError:  # no topic, as the sender will say
+            return None
         if found is None:
             return None
         size = RECORD_OVERHEAD_BYTES

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from raylog.client.errors import SerializationError
+from raylog.client.given_values import check_topic_names
 from raylog.client.producer.accumulator import ProducerBatch
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.protocol.records.builder import BatchBuilder
@@ -32,11 +34,20 @@ class AppendedRows(NamedTuple):
 
 
 def tables_by_topic(topic: str | None, table: Table) -> list[tuple[str, Table]]:
-    """The rows of each topic: all of them for `topic`, else those of each topic in the column of that name."""
+    """The rows of each topic: all of them for `topic`, else those of each topic in the column of that name.
+
+    Raises KafkaError.
+    """
+    import pyarrow as pa
+
     from raylog.protocol.records.arrow_encoding import by_topic
 
+    if not isinstance(table, (pa.Table, pa.RecordBatch)):
+        text = f"the rows must be a pyarrow.Table or RecordBatch, not {type(table).__name__}"
+        raise SerializationError(text)
     if topic is None:
         return by_topic(table)
+    check_topic_names([topic])
     return [(topic, table.drop_columns(["topic"]) if "topic" in table.schema.names else table)]
 
 

@@ -20,7 +20,7 @@ from raylog.client.chunks.references import ValueStore, stored_record
 from raylog.client.chunks.splitting import MessageOutcome, OutgoingMessage
 from raylog.client.errors import ClientClosedError
 from raylog.client.given_config import given_config
-from raylog.client.given_values import checked_timestamp
+from raylog.client.given_values import checked_function, checked_seconds, checked_timestamp
 from raylog.client.group_offsets import GroupMetadata, Offsets
 from raylog.client.network_loop import NetworkLoop
 from raylog.client.producer.accumulator import ProducerBatch, all_delivered
@@ -157,7 +157,7 @@ class AsyncProducer:
             given.servers,
             producer_settings(given.configs),
             random.Random(),
-            partitioner=partitioner,
+            partitioner=checked_function("partitioner", partitioner),
         )
         self._store = store_for(self._core.settings.large, value_store)
         self._is_plain = not interceptors and key_serializer is value_serializer is None
@@ -369,7 +369,7 @@ class AsyncProducer:
 
     async def init_transactions(self, timeout: float | None = None) -> None:
         """As `Producer.init_transactions`."""
-        await self._transact(self._core.transactions.init(), timeout)
+        await self._transact(lambda: self._core.transactions.init(), timeout)
 
     def begin_transaction(self) -> None:
         """Records sent from now on belong to a transaction. Raises KafkaError."""
@@ -379,19 +379,20 @@ class AsyncProducer:
         self, offsets: Offsets, group: str | GroupMetadata, timeout: float | None = None
     ) -> None:
         """As `Producer.send_offsets_to_transaction`."""
-        await self._transact(self._core.transactions.commit_offsets(offsets, group), timeout)
+        await self._transact(lambda: self._core.transactions.commit_offsets(offsets, group), timeout)
 
     async def commit_transaction(self, timeout: float | None = None) -> None:
         """As `Producer.commit_transaction`."""
-        await self._transact(self._core.transactions.commit(), timeout)
+        await self._transact(lambda: self._core.transactions.commit(), timeout)
 
     async def abort_transaction(self, timeout: float | None = None) -> None:
         """As `Producer.abort_transaction`."""
-        await self._transact(self._core.transactions.abort(), timeout)
+        await self._transact(lambda: self._core.transactions.abort(), timeout)
 
-    async def _transact(self, operation: Operation, timeout: float | None) -> None:
+    async def _transact(self, start: Callable[[], Operation], timeout: float | None) -> None:
+        seconds = self._core.settings.block_ms_max / 1000 if timeout is None else checked_seconds(timeout)
+        operation = start()
         self._poke()
-        seconds = self._core.settings.block_ms_max / 1000 if timeout is None else timeout
         try:
             async with asyncio.timeout(seconds):
                 await self._wait(lambda: operation.done or self._core.closed)
@@ -411,6 +412,7 @@ class AsyncProducer:
         A transaction that is open is aborted. What is not acknowledged after `timeout` seconds fails; `close(0)` sends
         nothing more.
         """
+        timeout = None if timeout is None else checked_seconds(timeout)
         first = self._core.close()
         if not first:
             return

@@ -11,7 +11,7 @@ from raylog.client.chunks.splitting import OutgoingMessage
 from raylog.client.cluster_metadata import TopicMetadata
 from raylog.client.cluster_view import parse_servers
 from raylog.client.errors import BufferExhaustedError, ClientClosedError, UnknownPartitionError
-from raylog.client.given_values import whole_number
+from raylog.client.given_values import shown, whole_number
 from raylog.client.network_client import NetworkClient, Random
 from raylog.client.producer.accumulator import ProducerBatch, RecordAccumulator
 from raylog.client.producer.appending import OpenBatches
@@ -276,7 +276,7 @@ class ProducerCore:
             code, reason = known.error_code, known.error_code.sentence
         else:
             reason = "no broker has answered yet"
-        return KafkaError(code, f"no metadata of topic {topic!r} within {waited_ms} ms: {reason}")
+        return KafkaError(code, f"no metadata of topic {shown(topic)} within {waited_ms} ms: {reason}")
 
     def _check_size(self, record_bytes: int) -> None:
         for key, limit in (
@@ -298,7 +298,7 @@ class ProducerCore:
         if failure is not None and not failure.code.retriable:
             raise failure
         if code in LASTING:
-            raise KafkaError(code, f"topic {topic!r}: {code.sentence}")
+            raise KafkaError(code, f"topic {shown(topic)}: {code.sentence}")
 
     def _partition(self, record: ProducerRecord, record_bytes: int, count: int) -> int:
         if self._partitioner is not None:

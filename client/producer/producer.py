@@ -23,7 +23,13 @@ from raylog.client.chunks.splitting import MessageOutcome, OutgoingMessage
 from raylog.client.client_config import ClientConfig
 from raylog.client.errors import ClientClosedError
 from raylog.client.given_config import given_config
-from raylog.client.given_values import checked_timestamp
+from raylog.client.given_values import (
+    check_topic_names,
+    checked_function,
+    checked_seconds,
+    checked_timestamp,
+    iterator_of,
+)
 from raylog.client.group_offsets import GroupMetadata, Offsets
 from raylog.client.io_thread import IoThread, shared_io_thread
 from raylog.client.network_loop import NetworkLoop
@@ -33,7 +39,7 @@ from raylog.client.producer.core import ProducerCore
 from raylog.client.producer.delivery import OnDelivery, ProducerRecord, RecordMetadata
 from raylog.client.producer.interceptors import Interceptors, OutgoingRecord, ProducerInterceptor
 from raylog.client.producer.partitioners import Partition
-from raylog.client.producer.serialization import Headers, Serializer, Serializers, checked_headers
+from raylog.client.producer.serialization import Headers, Serializer, Serializers, check_pairs, checked_headers
 from raylog.client.producer.transactions import Operation
 from raylog.config.producer import PRODUCER_CONFIG, producer_settings
 from raylog.core.clock import Now
@@ -132,6 +138,7 @@ class TableDelivery:
 def _wait_for_end(ends: BatchEnds, done: Callable[[], bool], timeout: float | None) -> None:
     """Raises TimeoutError, and KafkaError in the thread of the connections, which would wait for itself."""
     if not done():
+        timeout = None if timeout is None else checked_seconds(timeout)
         ends.thread.check_process()
     with ends:
         if not done() and timeout != 0 and ends.thread.is_current:
@@ -171,7 +178,7 @@ class Producer:
             given.servers,
             producer_settings(given.configs),
             random.Random(),
-            partitioner=partitioner,
+            partitioner=checked_function("partitioner", partitioner),
         )
         self._store = store_for(self._core.settings.large, value_store)
         self._is_plain = not interceptors and key_serializer is value_serializer is None
@@ -351,16 +358,21 @@ class Producer:
         quick = partition is None and not pairs
         batches: dict[ProducerBatch, None] = {}
         append = self._core.open_batches.append
-        rest = iter(records)
+        rest = iterator_of("records", records)
         at_once = PLAIN_RECORDS_MAX if isinstance(records, Sequence) else 1  # what is yielded is sent as it comes
         while taken := list(islice(rest, at_once)):
             stamp = now().wall_ms
-            with self._changed:
-                for key, value in taken:
-                    batch = append(topic, value, key, stamp) if quick else None
-                    if batch is None:
-                        batch = self._appended(ProducerRecord(topic, key, value, pairs, partition, stamp, None), now())
-                    batches[batch] = None
+            try:
+                with self._changed:
+                    for key, value in taken:
+                        batch = append(topic, value, key, stamp) if quick else None
+                        if batch is None:
+                            record = ProducerRecord(topic, key, value, pairs, partition, stamp, None)
+                            batch = self._appended(record, now())
+                        batches[batch] = None
+            except (TypeError, ValueError):
+                check_pairs(taken)
+                raise
         return TableDelivery(list(batches), self._changed)
 
     def send_arrow(self, topic: str | None, table: Table) -> TableDelivery:
@@ -405,6 +417,7 @@ class Producer:
 
     def partitions_for(self, topic: str) -> Sequence[int]:
         """The partitions of the topic. Waits for its metadata, at most max.block.ms. Raises KafkaError."""
+        check_topic_names([topic])
         count: int | None = None
 
         def known() -> bool:
@@ -422,8 +435,9 @@ class Producer:
         """Send everything now, and wait until all that was sent before is acknowledged or has failed.
 
         The callbacks of these records have been called then. Returns how many of the records are unfinished after
-        `timeout` seconds, as confluent-kafka's does.
+        `timeout` seconds, as confluent-kafka's does. Raises KafkaError.
         """
+        timeout = None if timeout is None else checked_seconds(timeout)
         self._thread.check_process()
         if self._thread.is_current:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "flush() would wait for the callback that calls it")
@@ -473,6 +487,7 @@ class Producer:
         self._transact(lambda: self._core.transactions.abort(), timeout)
 
     def _transact(self, start: Callable[[], Operation], timeout: float | None) -> None:
+        timeout = None if timeout is None else checked_seconds(timeout)
         self._thread.check_process()
         if self._thread.is_current:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a callback cannot wait for its own thread")
@@ -497,6 +512,7 @@ class Producer:
         A transaction that is open is aborted. What is not acknowledged after `timeout` seconds fails. `close(0)` sends
         nothing more, and may be called by a callback.
         """
+        timeout = None if timeout is None else checked_seconds(timeout)
         self._thread.check_process()
         waits = timeout != 0 and not self._thread.is_current
         with self._changed:

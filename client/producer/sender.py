@@ -21,6 +21,7 @@ from raylog.client.backoff import backoff_ms
 from raylog.client.cluster_view import Node
 from raylog.client.coordinators import Coordinators
 from raylog.client.errors import InvalidBatchError, TransactionAbortedError
+from raylog.client.given_values import check_topic_names
 from raylog.client.network_client import NetworkClient
 from raylog.client.producer.accumulator import SEQUENCE_LIMIT, PartitionQueue, ProducerBatch, RecordAccumulator
 from raylog.client.producer.statistics import Statistics
@@ -131,8 +132,12 @@ class Sender:
             yield from queue.waiting
 
     def uses(self, topic: str, now: Now) -> None:
-        """Keep metadata of the topic until it has been idle for metadata.max.idle.ms."""
-        self._network.metadata.want([topic], until_ms=now.monotonic_ms + self._settings.metadata_idle_ms_max)
+        """Keep metadata of the topic until it has been idle for metadata.max.idle.ms. Raises KafkaError."""
+        try:
+            self._network.metadata.want([topic], until_ms=now.monotonic_ms + self._settings.metadata_idle_ms_max)
+        except TypeError:  # it cannot be hashed
+            check_topic_names([topic])
+            raise
 
     def admit(self, producer_id: int) -> None:
         self._admitted_id = producer_id

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any
 
 from raylog.client.chunks.source import ValueSource
 from raylog.client.errors import SerializationError
+from raylog.client.given_values import checked_function, shown
 from raylog.client.producer.delivery import OnDelivery, ProducerRecord
 from raylog.client.serialization import SerializationContext
 
@@ -22,6 +24,11 @@ class Serializers:
 
     key: Serializer | None
     value: Serializer | None
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError."""
+        checked_function("key_serializer", self.key)
+        checked_function("value_serializer", self.value)
 
     def record(
         self,
@@ -90,16 +97,29 @@ def made_by(
         raise SerializationError(f"the {what} cannot be serialized: {error!r}") from error
 
 
+def check_pairs(records: Sequence[Any]) -> None:
+    """Raises SerializationError unless each is the key and the value of a record, both bytes or None."""
+    for record in records:
+        if not isinstance(record, (tuple, list)) or len(record) != 2:
+            raise SerializationError(f"a record must be a pair of a key and a value, not {shown(record)}")
+        for what, data in zip(("key", "value"), record, strict=True):
+            if not isinstance(data, (bytes, bytearray, memoryview, NoneType)):
+                raise SerializationError(f"the {what} must be bytes or None, not {type(data).__name__}")
+
+
 def checked_headers(headers: Headers) -> list[tuple[str, bytes | None]]:
     """Raises SerializationError."""
     if not headers:
         return []
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     checked = []
-    for name, value in pairs:
-        if not isinstance(name, str):
-            raise SerializationError(f"the name of a header must be str, not {type(name).__name__}")
-        if not name.isascii():
-            as_bytes("name of a header", name)
-        checked.append((name, as_bytes(f"header {name!r}", value)))
+    try:
+        for name, value in pairs:
+            if not isinstance(name, str):
+                raise SerializationError(f"the name of a header must be str, not {type(name).__name__}")
+            if not name.isascii():
+                as_bytes("name of a header", name)
+            checked.append((name, as_bytes(f"header {name!r}", value)))
+    except (TypeError, ValueError) as error:
+        raise SerializationError(f"headers must be pairs of a name and a value, not {shown(headers)}") from error
     return checked

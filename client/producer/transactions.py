@@ -30,7 +30,7 @@ from typing import Any, Final
 from raylog.client.backoff import backoff_ms
 from raylog.client.coordinators import Coordinators, KeyType
 from raylog.client.errors import AbortableError, FencedError
-from raylog.client.given_values import checked_offsets
+from raylog.client.given_values import checked_offsets, is_text, shown
 from raylog.client.group_offsets import GroupMetadata, OffsetAndMetadata, Offsets
 from raylog.client.network_client import NetworkClient
 from raylog.core.clock import Now
@@ -189,11 +189,14 @@ class Transactions:
         self._check("send_offsets_to_transaction", State.IN_TRANSACTION)
         operation = Operation("send_offsets_to_transaction")
         given = checked_offsets(offsets)
+        member: Any = GroupMetadata(group) if isinstance(group, str) else group
+        if not isinstance(member, GroupMetadata) or not is_text(member.group_id):
+            text = f"the group must be its id, or what Consumer.group_metadata() returns, not {shown(group)}"
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID, text)
         if not given:
             operation.end()
         else:
-            group = GroupMetadata(group) if isinstance(group, str) else group
-            self._offsets.append(OffsetCommit(operation, group, given))
+            self._offsets.append(OffsetCommit(operation, member, given))
         return operation
 
     def timed_out(self, operation: Operation, seconds: float) -> KafkaError:

@@ -132,6 +132,17 @@ def test_bad_use_is_named_at_the_call(target: Target, make: Callable[..., Face])
     for header_name in (b"name", "\ud800"):
         refused = code_of(partial(face.send, topic, b"", headers=[(header_name, b"")]))[0]
         assert refused == "SerializationError INVALID_RECORD"
+    for headers in ("name", 7, [None], [7], [("name", b"", b"")]):
+        name, message = code_of(partial(face.send, topic, b"", headers=headers))
+        assert (name, "headers must be pairs" in message) == ("SerializationError INVALID_RECORD", True)
+    face.send(topic, b"")
+    wrong: tuple[Any, ...] = ([topic], {topic: 0}, None, 7, "x" * 300_000)
+    for wrong_topic in wrong:
+        name, message = code_of(partial(face.send, wrong_topic, b""))
+        assert (name, len(message) < 300) == ("KafkaError INVALID_TOPIC_EXCEPTION", True)
+    wrong = ("1", [], float("nan"), float("inf"), 10**40)
+    for seconds in wrong:
+        assert code_of(partial(face.call, "close", seconds))[1].startswith("timeout=")
     assert code_of(lambda: face.send(topic, b"", key="half \ud800")) == (
         "SerializationError INVALID_RECORD",
         r"the key is no UTF-8: 'utf-8' codec can't encode character '\ud800' in position 5: surrogates not allowed",
@@ -386,6 +397,15 @@ def test_many_records_in_one_call(target: Target) -> None:
         with pytest.raises(KafkaError) as refused:
             producer.send_plain(topic, [(None, b"fits"), (None, b"x" * 1500)]).result()
         assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
+        wrong: tuple[Any, ...] = (None, "value", b"value", (b"key",), (None, "value"), (7, b"value"))
+        for record in wrong:
+            name, message = code_of(partial(producer.send_plain, topic, [(None, b"0"), record]))
+            assert (name, "bytes or None" in message or "a pair" in message) == (
+                "SerializationError INVALID_RECORD",
+                True,
+            )
+        nothing: Any = None
+        assert code_of(lambda: producer.send_plain(topic, nothing))[1] == "records must be in a list, not None"
         assert code_of(lambda: producer.send_plain(topic, [(None, b"x" * 3000)]))[0] == "KafkaError MESSAGE_TOO_LARGE"
     counts = Counter(rows.partition for rows in appended for _ in range(rows.record_count))
     found = [record for number in range(2) for record in target.read(topic, counts[number], number)]
@@ -541,6 +561,10 @@ def test_many_threads(target: Target) -> None:
         ({"bootstrap_servers": "a:1", "delivery_timeout_ms": 10}, "delivery.timeout.ms=10: must be at least linger.ms"),
         ({"bootstrap_servers": "a:1", "no_such_key": 1}, "no.such.key: unknown, or not supported by raylog"),
         ({"bootstrap_servers": "a"}, "bootstrap.servers='a': must be host:port"),
+        ({"config": "a:1"}, "the configuration must be a mapping of Kafka's keys"),
+        ({"bootstrap_servers": "a:1", "value_serializer": "json"}, "value_serializer='json': must be a function"),
+        ({"bootstrap_servers": "a:1", "partitioner": "murmur2"}, "partitioner='murmur2': must be a function"),
+        ({"bootstrap_servers": "a:1", "interceptors": ["x"]}, "must be a list of objects of the class ProducerInter"),
         ({"bootstrap_servers": "a:1", "partitioner_class": "X"}, "must be empty or RoundRobinPartitioner"),
     ],
 )

@@ -121,6 +121,19 @@ def test_topics_by_a_column(target: Target, make: Callable[..., Face]) -> None:
 
 
 @faces
+def test_what_is_no_table_is_refused(target: Target, make: Callable[..., Face]) -> None:
+    face = make(**target.settings())
+    for topic in (target.new_topic(), None):
+        for wrong in ([1], None, {"value": [b"x"]}, "x"):
+            assert code_of(partial(sent, face, topic, wrong)) == (
+                "SerializationError INVALID_RECORD",
+                f"the rows must be a pyarrow.Table or RecordBatch, not {type(wrong).__name__}",
+            )
+    several: Any = ["t"]
+    assert code_of(partial(sent, face, several, pa.table({"value": [b"x"]})))[0] == "KafkaError INVALID_TOPIC_EXCEPTION"
+
+
+@faces
 def test_more_rows_than_memory(target: Target, make: Callable[..., Face]) -> None:
     topic = target.new_topic()
     face = make(**target.settings(), batch_size=5000, buffer_memory=20_000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -197,6 +198,24 @@ def test_calls_out_of_order(target: Target, make: Callable[..., Face]) -> None:
     assert code_of(lambda: face.call("begin_transaction"))[1] == "begin_transaction(): the producer is in a transaction"
     face = make(**target.settings(), transactional_id="too slow", transaction_timeout_ms=1 << 30)
     assert code_of(lambda: face.call("init_transactions"))[0] == "KafkaError INVALID_TRANSACTION_TIMEOUT"
+
+
+@faces
+def test_arguments_of_a_wrong_type_are_named_at_the_call(target: Target, make: Callable[..., Face]) -> None:
+    topic = target.new_topic()
+    face = ready(make, target, topic)
+    face.call("begin_transaction")
+    wrong: tuple[Any, ...] = (None, 7, [topic], (topic,), face, "\ud800")
+    for group in wrong:
+        name, message = code_of(partial(face.call, "send_offsets_to_transaction", {(topic, 0): 1}, group))
+        assert (name, message.startswith("the group must be")) == ("KafkaError INVALID_GROUP_ID", True)
+    wrong = (None, [(topic, 0)], topic, {(topic, 0): None}, {topic: 1}, {(topic, 0): (1, "", 1.5)})
+    for offsets in wrong:
+        name, _ = code_of(partial(face.call, "send_offsets_to_transaction", offsets, topic))
+        assert name in ("KafkaError INVALID_REQUEST", "KafkaError INVALID_TOPIC_EXCEPTION")
+    for name in ("commit_transaction", "abort_transaction"):
+        assert code_of(partial(face.call, name, "60"))[1].startswith("timeout='60': must be a number of seconds")
+    face.call("abort_transaction")
 
 
 @faces
