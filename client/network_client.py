@@ -7,6 +7,7 @@ uses the network (a producer, a consumer) is a `Service`: it runs after each eve
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,9 +23,15 @@ from raylog.protocol.schema import Message
 from raylog.security.sasl.mechanism import SaslClient
 from raylog.transport.peer_link import LinkPolicy, LinkState, OnAnswer, OnFailure, PeerLink, RequestFor
 
+log = logging.getLogger("raylog.client")
 NEVER_MS: Final = (1 << 63) - 1
 RESPONSE_BYTES_MAX: Final = (1 << 31) - 1
 """A consumer chooses how much it fetches; a broker may send one batch that is larger."""
+
+UNREACHED_ATTEMPTS: Final = 5
+"""So many requests for metadata in a row may fail, about two seconds, before a warning is logged: a broker restarts."""
+UNREACHED_AGAIN: Final = 60
+"""The warning is repeated after so many failures, about one minute."""
 
 
 class Service(Protocol):
@@ -194,7 +201,7 @@ class NetworkClient:
             request: Message | RequestFor = self.metadata.request(now)
             if self._of_controllers:
                 request = controllers_request
-            self.ask_any(request, self._metadata_answered, self.metadata.failed, now)
+            self.ask_any(request, self._metadata_answered, self._metadata_failed, now)
         for service in self.services:
             service.run(now)
 
@@ -253,15 +260,21 @@ class NetworkClient:
         equal = [link for link in candidates if (not link.ready, link.load) == fewest]
         return equal[self._random.randrange(len(equal))]
 
+    def _metadata_failed(self, error: KafkaError, now: Now) -> None:
+        """A consumer polls on without an error: only the log shows why it gets nothing."""
+        self.metadata.failed(error, now)
+        if self.metadata.attempts == UNREACHED_ATTEMPTS or self.metadata.attempts % UNREACHED_AGAIN == 0:
+            log.warning("brokers not reached", extra={"client_id": self.settings.client_id, "reason": error.message})
+
     def _metadata_answered(self, response: Any, now: Now) -> None:
         if self._of_controllers:
             try:
                 response = as_metadata(response)
             except KafkaError as error:
-                self.metadata.failed(error, now)
+                self._metadata_failed(error, now)
                 return
         if not response.brokers:
-            self.metadata.failed(KafkaError(ErrorCode.NETWORK_EXCEPTION, "no broker is shown as alive"), now)
+            self._metadata_failed(KafkaError(ErrorCode.NETWORK_EXCEPTION, "no broker is shown as alive"), now)
             return
         self.metadata.answered(response, now)
         for key, link in list(self._links.items()):

@@ -8,7 +8,7 @@ version that both sides support.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from raylog.core.errors import ErrorCode, KafkaError, ProtocolViolation
 from raylog.protocol import codec, fetch, registry
@@ -22,6 +22,9 @@ from raylog.transport.receive_buffer import ReceiveBuffer
 
 CLIENT_SOFTWARE_NAME = "raylog"
 CLIENT_SOFTWARE_VERSION = "0.1.0"
+TLS_ALERT: Final = b"\x15\x03"
+"""How an alert of TLS begins, which a listener with TLS sends to a client without. As the length of a frame it is
+352 MB, more than the first response can have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,10 @@ class ClientConnection:
         """
         body = self._received.next_frame()
         if body is None:
+            if self._served is None and self._received.begins_with(TLS_ALERT):
+                raise ProtocolViolation(
+                    "received a TLS alert, not a response; its listener uses TLS (security.protocol=SSL or SASL_SSL)"
+                )
             return None
         if not self._in_flight:
             raise ProtocolViolation("received a response without a request")

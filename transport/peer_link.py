@@ -122,6 +122,10 @@ class PeerLink:
         """Whether the current connection, or the one being made, may lead to the peer before `redirect`."""
         self._refused: KafkaError | None = None
         """Why the peer did not accept this end, or this end the peer."""
+        self._closed_for = ""
+        """Why this end has closed the connection."""
+        self._logs_in = False
+        """Whether the client authenticates on this connection."""
         self._renew_ms: int | None = None
         """When the session has to be renewed."""
         self._renewing = False
@@ -191,7 +195,7 @@ class PeerLink:
     def disconnect(self) -> None:
         """Close the connection. A link between nodes makes a new one."""
         if self.state in (LinkState.AUTHENTICATING, LinkState.READY):
-            self._give_up()
+            self._give_up(_BY_THIS_END)
 
     def retire(self) -> None:
         """Close the connection, and make no other one."""
@@ -204,6 +208,8 @@ class PeerLink:
         """The connection is made; `login` is the exchange to authenticate by, None for none."""
         self.state = LinkState.AUTHENTICATING
         self.closing = self._redirected or self.retired
+        self._closed_for = _BY_THIS_END if self.closing else ""
+        self._logs_in = login is not None
         self.has_served = False
         self._due_ms = now.monotonic_ms + self._policy.connect_ms_max
         self._refused = None
@@ -246,7 +252,7 @@ class PeerLink:
         if self.state is LinkState.DOWN:
             return
         self._refused = error
-        self._give_up()
+        self._give_up(error.message)
 
     def receive_buffer(self) -> memoryview:
         return self._core.receive_buffer()
@@ -259,7 +265,8 @@ class PeerLink:
                 request = self._in_flight.pop(correlation_id)
                 self.has_served = self.has_served or request.message is not _NEGOTIATION
                 request.on_answer(response, now)
-        except ProtocolViolation:
+        except ProtocolViolation as error:
+            self._closed_for = str(error)
             self.closing = True
         except KafkaError as error:
             if self._times_out:
@@ -287,8 +294,13 @@ class PeerLink:
             failed += self._waiting
             self._waiting.clear()
         what = f"the connection to {self.peer} was lost" if was_made else f"cannot connect to {self.peer}"
+        if self._closed_for:
+            reason = self._closed_for
+        elif was_ready and not self._logs_in and not self.has_served:
+            reason += _HINT_OF_LOGIN
         error = self._refused or KafkaError(ErrorCode.NETWORK_EXCEPTION, f"{what}: {reason}")
         self._refused = None
+        self._closed_for = ""
         for request in failed:
             request.on_failure(error, now)
         if was_ready and self._on_lost is not None:
@@ -307,16 +319,16 @@ class PeerLink:
             self.state = LinkState.WANTED
             self._on_touched(self)
         elif self._times_out and now_ms >= self._due_ms:
-            self._give_up()
+            self._give_up(f"no response while authenticating within {self._policy.connect_ms_max} ms")
         elif self.ready and self._renew_ms is not None and now_ms >= self._renew_ms:
             self._renew_ms = None
             self.wants_login = True
             self._on_touched(self)
         if any(now_ms >= request.deadline_ms for request in self._in_flight.values()):
-            self._give_up()  # a peer that does not respond in time may never do so
+            self._give_up("no response in time")  # a peer that does not respond in time may never do so
         idle_ms = self._policy.idle_ms_max
         if self.ready and idle_ms is not None and not self.load and now_ms >= self._last_used_ms + idle_ms:
-            self._give_up()
+            self._give_up("idle")
         expired = [request for request in self._waiting if now_ms >= request.deadline_ms]
         if expired:
             self._waiting = deque(request for request in self._waiting if now_ms < request.deadline_ms)
@@ -350,8 +362,9 @@ class PeerLink:
         """Whether an exchange of authentication is in progress."""
         return self.state is LinkState.AUTHENTICATING or self._renewing
 
-    def _give_up(self) -> None:
+    def _give_up(self, reason: str) -> None:
         if not self.closing:
+            self._closed_for = reason
             self.closing = True
             self._on_touched(self)
 
@@ -411,6 +424,12 @@ class PeerLink:
 
 _NEGOTIATION = SaslHandshakeRequest()
 """Represents ApiVersions, which the core sends itself."""
+
+
+_BY_THIS_END: Final = "closed by this end"
+_HINT_OF_LOGIN: Final = (
+    " before its first response; its listener may require a login (security.protocol=SASL_PLAINTEXT or SASL_SSL)"
+)
 
 
 def _ignore(error: KafkaError, now: Now) -> None:

@@ -63,6 +63,10 @@ class ReceiveBuffer:
             self._make_room()
         return self._view[self._end :]
 
+    def begins_with(self, prefix: bytes) -> bool:
+        """Whether these are the first bytes that no frame has been made of."""
+        return self._view[self._start : min(self._start + len(prefix), self._end)] == prefix
+
     def filled(self, count: int) -> None:
         self._end += count
 

@@ -34,6 +34,11 @@ READ_BYTES: Final = 128 << 10
 some hundred bytes; without this the loop would be called for every few of them, at several times the cost."""
 WRITE_BYTES: Final = 256 << 10
 """Encrypted output is passed to the socket in pieces of about this size."""
+NO_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST")
+"""OpenSSL's errors for a peer that does not use TLS. It sends such a peer no alert."""
+ALERT: Final = bytes((0x15, 3, 3, 0, 2, 2, 10))
+"""A record of TLS 1.2: the fatal alert unexpected_message. Kafka's clients, and raylog's, recognize it in place of a
+response, and report that the listener may use TLS. Source: RFC 5246, sections 6.2.1 and 7.2."""
 
 
 class TlsEndpoint(AcceptedEndpoint):
@@ -113,7 +118,11 @@ class TlsEndpoint(AcceptedEndpoint):
         if failure is None:
             self._complete()
         elif not isinstance(failure, ssl.SSLWantReadError):
-            self._refuse(getattr(failure, "reason", None) or str(failure))
+            reason = getattr(failure, "reason", None) or str(failure)
+            if reason in NO_TLS:
+                self._transport.write(ALERT)
+                reason = f"the client may not use TLS ({reason})"
+            self._refuse(reason)
         elif early:
             self._compute()
 

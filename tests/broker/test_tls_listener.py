@@ -254,6 +254,18 @@ def test_what_is_no_handshake_closes_the_connection(
         assert metadata_of(sock) == 1
 
 
+@pytest.mark.parametrize("sent", [b"GET / HTTP/1.1\r\n\r\n", b"\0\0\0\x13\0\x12\0\0\0\0\0\x01\0\x09no client"])
+def test_a_client_without_tls_gets_an_alert_by_which_it_knows_the_listener(
+    cluster: RunningCluster, sent: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    with closing(dial(cluster)) as sock:
+        sock.sendall(sent)
+        assert sock.recv(4096) == bytes((0x15, 3, 3, 0, 2, 2, 10))  # fatal: unexpected_message
+        assert is_closed(sock)
+    [refused] = [record for record in caplog.records if record.msg == "TLS handshake failed"]
+    assert "the client may not use TLS" in vars(refused)["reason"]
+
+
 def test_tls_on_a_plaintext_listener_closes_the_connection(cluster: RunningCluster, certificates: Certificates) -> None:
     context = ssl.create_default_context(cafile=str(certificates.trusted))
     with pytest.raises((ssl.SSLError, ConnectionResetError)):

@@ -359,6 +359,27 @@ class TestMetadata:
         bench.pass_time(200)
         assert bench.network.metadata.updates == 3
 
+    def test_brokers_that_are_not_reached_for_some_time_are_reported(self, caplog: pytest.LogCaptureFixture) -> None:
+        bench = Bench()
+        bench.use()
+        for _ in range(4):
+            bench.pass_time(1000)
+        assert bench.network.metadata.attempts == 5
+        [warned] = caplog.records
+        assert (warned.getMessage(), vars(warned)["reason"]) == (
+            "brokers not reached",
+            "cannot connect to h:1: connection refused",
+        )
+        for _ in range(55):
+            bench.pass_time(1000)
+        assert len(caplog.records) == 2
+        bench.start(1)
+        bench.pass_time(1000)
+        for _ in range(3):
+            bench.cut()
+            bench.pass_time(1000)
+        assert len(caplog.records) == 2
+
     def test_a_topic_that_may_still_appear_is_asked_for_with_pauses(self) -> None:
         bench = Bench()
         bench.start(1)

@@ -73,6 +73,8 @@ class Bench:
         self.peer = Peer(peer_secret)
         self.events: list[str] = []
         self.ends: dict[str, list[str]] = {}
+        self.reasons: list[str] = []
+        """The messages of the errors in `ends`."""
         self.link: PeerLink = self.node.new_link(
             "peer", on_ready=lambda _: self.events.append("ready"), on_lost=lambda _: self.events.append("lost")
         )
@@ -102,6 +104,7 @@ class Bench:
 
         def failed(error: KafkaError, now: Now) -> None:
             ends.append(error.code.name)
+            self.reasons.append(error.message)
 
         self.link.request(wanted(name), answered, failed, now=self.now(), timeout_ms=timeout_ms)
 
@@ -178,6 +181,7 @@ class TestExchange:
         assert bench.link.closing
         bench.settle()
         assert bench.ends == {"a": ["NETWORK_EXCEPTION"]}
+        assert bench.reasons == ["the connection to peer was lost: a frame of -1 bytes is outside [4, 2147483647]"]
 
     @pytest.mark.parametrize(
         ("request_", "code"),
@@ -228,6 +232,7 @@ class TestDeadlines:
         assert bench.ends == {"a": [], "b": []}
         bench.pass_time(1)
         assert bench.ends == {"a": ["NETWORK_EXCEPTION"], "b": ["NETWORK_EXCEPTION"]}
+        assert bench.reasons == ["the connection to peer was lost: no response in time"] * 2
         assert bench.events == ["ready", "lost"]
 
     def test_after_disconnecting_it_requests_the_next_connection(self, bench: Bench) -> None:
