@@ -65,6 +65,7 @@ SSL_ENDPOINT_IDENTIFICATION_ALGORITHM: ConfigKey[str] = ConfigKey(
     "https: the broker's certificate must contain the host name that the client connects to. Empty: any name is"
     " accepted.",
     lambda name: None if name.lower() in ("", "https") else "must be https or empty",
+    names_elsewhere=("ssl.check.hostname",),
 )
 SASL_MECHANISM: ConfigKey[str] = ConfigKey(
     "sasl.mechanism", ConfigType.STRING, "GSSAPI", "The SASL mechanism to log in by.", one_of(*MECHANISMS)
@@ -74,6 +75,14 @@ SASL_JAAS_CONFIG: ConfigKey[Password | None] = ConfigKey(
     ConfigType.PASSWORD,
     None,
     "The client's credentials, as a JAAS configuration line.",
+    names_elsewhere=(
+        "sasl.username",
+        "sasl.password",
+        "sasl.plain.username",
+        "sasl.plain.password",
+        "sasl.kerberos.principal",
+        "sasl.kerberos.keytab",
+    ),
 )
 SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL: ConfigKey[str] = ConfigKey(
     "sasl.oauthbearer.token.endpoint.url",

@@ -32,6 +32,7 @@ SSL_KEYSTORE_LOCATION: ConfigKey[str] = ConfigKey(
     " it changes.",
     per_listener=True,
     dynamic_per_listener=True,
+    names_elsewhere=("ssl.certificate.location", "ssl.certfile", "ssl.key.location", "ssl.keyfile"),
 )
 SSL_KEYSTORE_PASSWORD: ConfigKey[Password | None] = ConfigKey(
     "ssl.keystore.password",
@@ -48,6 +49,7 @@ SSL_KEYSTORE_KEY: ConfigKey[Password | None] = ConfigKey(
     "The private key itself, in PEM format, in place of ssl.keystore.location. Requires ssl.keystore.type=PEM.",
     per_listener=True,
     dynamic_per_listener=True,
+    names_elsewhere=("ssl.key.pem",),
 )
 SSL_KEYSTORE_CERTIFICATE_CHAIN: ConfigKey[str] = ConfigKey(
     "ssl.keystore.certificate.chain",
@@ -56,6 +58,7 @@ SSL_KEYSTORE_CERTIFICATE_CHAIN: ConfigKey[str] = ConfigKey(
     "The certificates that belong to ssl.keystore.key, in PEM format, its own first.",
     per_listener=True,
     dynamic_per_listener=True,
+    names_elsewhere=("ssl.certificate.pem",),
 )
 SSL_KEY_PASSWORD: ConfigKey[Password | None] = ConfigKey(
     "ssl.key.password",
@@ -82,6 +85,7 @@ SSL_TRUSTSTORE_LOCATION: ConfigKey[str] = ConfigKey(
     " changes.",
     per_listener=True,
     dynamic_per_listener=True,
+    names_elsewhere=("ssl.ca.location", "ssl.cafile"),
 )
 SSL_TRUSTSTORE_PASSWORD: ConfigKey[Password | None] = ConfigKey(
     "ssl.truststore.password",
@@ -99,6 +103,7 @@ SSL_TRUSTSTORE_CERTIFICATES: ConfigKey[str] = ConfigKey(
     " ssl.truststore.type=PEM.",
     per_listener=True,
     dynamic_per_listener=True,
+    names_elsewhere=("ssl.ca.pem",),
 )
 SSL_CLIENT_AUTH: ConfigKey[str] = ConfigKey(
     "ssl.client.auth",

@@ -98,6 +98,8 @@ class ConfigKey(Generic[Value]):
     """For a broker's key: whether it can only be set with such a prefix."""
     cluster_wide: bool = False
     """For a broker's key: whether controllers use it, so that it cannot be set for a single broker."""
+    names_elsewhere: tuple[str, ...] = ()
+    """Names of the same setting in librdkafka and in Python's clients, for the error that refuses them."""
 
     def __post_init__(self) -> None:
         if self.type is ConfigType.PASSWORD:
@@ -261,6 +263,9 @@ class ConfigSchema:
     def _nearest(self, name: str) -> str:
         """For an error: the key that may be meant, with the same first letter. A request may have many wrong ones, and
         to compare one with all keys takes a millisecond."""
+        for key in self.keys.values():
+            if name in key.names_elsewhere:
+                return f"; it is set by {key.name} here, as in Kafka's Java client"
         alike = [key for key in self.keys if key[:1] == name[:1] and abs(len(key) - len(name)) <= DIFFERENCE_MAX]
         found = get_close_matches(name, alike, n=1, cutoff=SIMILAR)
         return f"; did you mean {found[0]}?" if found else ""

@@ -57,7 +57,12 @@ def test_properties_without_a_meaning_here_are_ignored(name: str) -> None:
     ("name", "value", "message"),
     [
         ("security.protocoll", "SSL", "security.protocoll: unknown, or not supported by raylog"),
-        ("sasl.username", "alice", "sasl.username: unknown, or not supported by raylog"),
+        (
+            "sasl.username",
+            "alice",
+            "or not supported by raylog; it is set by sasl.jaas.config here, as in Kafka's Java",
+        ),
+        ("ssl.cafile", "ca.pem", "or not supported by raylog; it is set by ssl.truststore.location here"),
         ("ssl.engine.magic", "x", "ssl.engine.magic: unknown, or not supported by raylog"),
         ("security.protocol", "TLS", "must be one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
         ("sasl.mechanism", "LDAP", "must be one of PLAIN, SCRAM-SHA-256"),
