@@ -21,7 +21,7 @@ from raylog.config.table import BROKER_CONFIG, hide_passwords
 from raylog.core.config import LISTENER_PREFIX
 from raylog.core.errors import ConfigError
 from raylog.core.password import Password
-from raylog.metadata.node_roles import COORDINATOR_IDS
+from raylog.metadata.node_roles import COORDINATOR_IDS, is_coordinator
 from raylog.metadata.voters import FIRST_VOTER_ID
 
 LOOPBACK = "127.0.0.1"
@@ -34,6 +34,8 @@ ID_KEYS = (NODE_ID.name, "broker.id")
 CLUSTER_WIDE = {key.name for key in BROKER_CONFIG.keys.values() if key.cluster_wide}
 """Keys that have no effect for a single broker."""
 _PORT = re.compile(r":[0-9]+\s*(?=,|$)")
+_SECURITY = re.compile(r"(ssl|sasl)\.|listener\.security\.protocol\.map$")
+_ALL_INTERFACES = ("", "0.0.0.0", "[::]")
 _FIXED_PORT = re.compile(r"[^,]*?//([^,]*:0*[1-9][0-9]*)\s*(?=,|$)")
 
 
@@ -84,10 +86,30 @@ class GivenConfig:
         Raises ConfigError.
         """
         protocol = "SASL_SSL" if self.secure else "PLAINTEXT"
-        texts = {"listeners": f"{protocol}://{address}:0", **self._common()}
+        listeners = self._listeners_of_brokers(address) or f"{protocol}://{address}:0"
+        texts = {"listeners": listeners, **self._common()}
         texts["listeners"] = _PORT.sub(":0", str(texts["listeners"]))
         texts.pop("advertised.listeners", None)
         return {**texts, **self._own(node_id)}
+
+    def _listeners_of_brokers(self, address: str) -> str:
+        """Those that are set for single brokers: a client finds a coordinator by the name of its own listener.
+
+        Without those whose security is set for single brokers too, such as their certificates.
+        """
+        found: dict[str, str] = {}
+        for node_id, own in sorted(self.of_single.items()):
+            if is_coordinator(node_id) or any(_SECURITY.match(key) for key in own):
+                continue
+            for entry in str(own.get("listeners", "")).split(","):
+                name, _, bound = entry.strip().partition("://")
+                prefix = f"{LISTENER_PREFIX}{name.lower()}."
+                if name and not any(key.startswith(prefix) for key in own):
+                    host, _, port = bound.rpartition(":")
+                    if address != LOOPBACK and host not in _ALL_INTERFACES:
+                        host = f"[{address}]" if ":" in address else address  # that of the broker is on another host
+                    found.setdefault(name.upper(), f"{name}://{host}:{port}")
+        return ",".join(found.values())
 
     def _own(self, node_id: int) -> Mapping[str, Any]:
         """What is set for one node, without what has no effect there: an earlier version let it be set.

@@ -102,6 +102,23 @@ def test_they_have_the_listeners_of_brokers_on_free_ports() -> None:
     assert GivenConfig({}, port=9092).of_coordinator(3000, "10.0.0.1") == {"listeners": "PLAINTEXT://10.0.0.1:0"}
 
 
+def test_they_have_the_listeners_that_are_set_for_single_brokers() -> None:
+    both = "PLAINTEXT://127.0.0.1:0, SASL_SSL://0.0.0.0:9192"
+    given = GivenConfig(
+        {"listener.name.sasl_ssl.ssl.keystore.location": "/broker.pem"},
+        of_single={0: {"listeners": both}, 1: {"listeners": f"{both},B://b.example:9"}},
+    )
+    assert given.of_coordinator(2000)["listeners"] == "PLAINTEXT://127.0.0.1:0,SASL_SSL://0.0.0.0:0,B://b.example:0"
+    on_another_host = "PLAINTEXT://10.0.0.2:0,SASL_SSL://0.0.0.0:0,B://10.0.0.2:0"
+    assert given.of_coordinator(2000, "10.0.0.2")["listeners"] == on_another_host
+
+
+@pytest.mark.parametrize("own", ["listener.name.ssl.ssl.keystore.location", "ssl.keystore.location"])
+def test_they_have_no_listener_whose_certificates_are_set_for_single_brokers(own: str) -> None:
+    given = GivenConfig({}, of_single={0: {"listeners": "SSL://0.0.0.0:9093", own: "/broker-0.pem"}})
+    assert given.of_coordinator(2000)["listeners"] == "PLAINTEXT://127.0.0.1:0"
+
+
 def test_a_configuration_of_a_coordinator_is_checked_before_the_start() -> None:
     with pytest.raises(ConfigError, match=r"broker 2000: max\.connections='none'"):
         check_config(GivenConfig({}, of_single={2000: {"max.connections": "none"}}), [0, 1])
