@@ -48,7 +48,7 @@ from raylog.actors.data_dir import (
     with_further_dirs,
 )
 from raylog.actors.given_config import PORT_MAX, GivenConfig, NewConfig
-from raylog.actors.local_ray import join_or_start_ray, join_ray, prepare_environment
+from raylog.actors.local_ray import OtherTokenError, join_or_start_ray, join_ray, prepare_environment
 from raylog.actors.log_file import LogTail
 from raylog.actors.login import create_users, prepare_login
 from raylog.actors.names import (
@@ -684,6 +684,9 @@ def _join_for(name: str, address: str | None) -> None:
     else:
         try:
             join_ray("auto")
+        except OtherTokenError as error:
+            message = f"name={name!r}: no `raylog start` of this user runs this cluster, and {error.message}"
+            raise ConfigError(message) from error
         except ConfigError as error:
             message = f"name={name!r}: no `raylog start` of this user runs this cluster, and no other Ray was found"
             raise ConfigError(message) from error

@@ -21,6 +21,7 @@ from types import ModuleType
 
 from raylog.core.errors import ConfigError
 
+log = logging.getLogger("raylog.actors")
 JOIN_SECONDS = 30.0
 """How long Ray may take to be joined: `ray.init` itself tries for minutes where a process of Ray has died."""
 CONNECT_SECONDS = 2.0
@@ -29,6 +30,10 @@ LOCAL = "local"
 TOKEN_FILE = Path("~/.ray/auth_token")
 LOCAL_RAY_CPUS = 4
 """Number of CPUs that a local Ray declares: with two, Spark's executors would reserve all of them."""
+
+
+class OtherTokenError(ConfigError):
+    """There is a Ray, which requires another token than this process has."""
 
 
 def prepare_environment() -> None:
@@ -110,6 +115,7 @@ def join_ray(address: str, *, auth_mode: str | None = None) -> None:
 
     def join() -> None:
         try:
+            _check_token(address)
             ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
         except BaseException as error:  # raised again below
             failures.append(error)
@@ -123,6 +129,8 @@ def join_ray(address: str, *, auth_mode: str | None = None) -> None:
             " its raylet on this host may have ended"
         )
     for failure in failures:
+        if isinstance(failure, OtherTokenError):
+            raise failure
         if not isinstance(failure, (ConnectionError, ray.exceptions.AuthenticationError, RuntimeError, ValueError)):
             raise failure
         raise ConfigError(f"address={address!r}: cannot join this Ray: {_first_line(failure)}") from failure
@@ -140,6 +148,27 @@ def refuses(address: str) -> bool:
     except (OSError, OverflowError):
         return False
     return False
+
+
+def _check_token(address: str) -> None:
+    """`ray.init` itself tries for 20 s with a token that is refused, and then reports that it cannot connect.
+
+    Raises OtherTokenError.
+    """
+    if "/" in address:  # that of a Ray Client
+        return
+    try:
+        from ray._private import services
+        from ray._raylet import GcsClient  # type: ignore[attr-defined]
+
+        GcsClient(address=services.canonicalize_bootstrap_address_or_die(address))
+    except Exception as error:  # what else is wrong, `ray.init` reports
+        if type(error).__name__ == "AuthenticationError":  # Ray's, which earlier versions do not have
+            raise OtherTokenError(
+                f"address={address!r}: cannot join this Ray: it requires another token than that of this process;"
+                " set RAY_AUTH_TOKEN, or RAY_AUTH_TOKEN_PATH, and RAY_AUTH_MODE=token"
+            ) from error
+        log.debug("token not checked", extra={"address": address, "reason": str(error)})
 
 
 def auth_mode() -> str | None:

@@ -6,6 +6,7 @@ import pytest
 
 from raylog.actors import cluster
 from raylog.actors.announcement import Announced
+from raylog.actors.local_ray import OtherTokenError
 from raylog.core.errors import ConfigError
 
 
@@ -41,4 +42,18 @@ def test_without_any_ray_the_name_is_reported(joined: list[str], monkeypatch: py
         cluster._join_for("other", None)
     assert refused.value.message == (
         "name='other': no `raylog start` of this user runs this cluster, and no other Ray was found"
+    )
+
+
+def test_a_ray_that_requires_another_token_is_not_reported_as_none(
+    joined: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(address: str) -> None:
+        raise OtherTokenError(f"address={address!r}: it requires another token")
+
+    monkeypatch.setattr(cluster, "join_ray", refuse)
+    with pytest.raises(ConfigError) as refused:
+        cluster._join_for("other", None)
+    assert refused.value.message == (
+        "name='other': no `raylog start` of this user runs this cluster, and address='auto': it requires another token"
     )

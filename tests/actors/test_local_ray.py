@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from raylog.actors.local_ray import join_or_start_ray, join_ray, use_token_file
+from raylog.actors.local_ray import OtherTokenError, join_or_start_ray, join_ray, use_token_file
 from raylog.core.errors import ConfigError
 
 
@@ -76,3 +76,31 @@ def test_a_ray_that_is_joined_is_sent_the_token_of_this_user(
         (tmp_path / ".ray" / "auth_token").write_text("secret")
     join_ray("ray.example:6379", auth_mode=auth_mode)
     assert os.environ.get("RAY_AUTH_MODE") == mode
+
+
+def test_a_ray_with_another_token_is_told_from_one_that_does_not_respond(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """`ray.init` would try for 20 s, and report only that it cannot connect."""
+
+    class AuthenticationError(Exception):
+        """Ray's."""
+
+    def refuse(address: str) -> None:
+        raise AuthenticationError("InvalidAuthToken")
+
+    inits: list[dict[str, object]] = []
+    services = SimpleNamespace(canonicalize_bootstrap_address_or_die=lambda address: address)
+    modules = {
+        "ray": SimpleNamespace(init=lambda **options: inits.append(options)),
+        "ray._private": SimpleNamespace(services=services),
+        "ray._raylet": SimpleNamespace(GcsClient=refuse),
+    }
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(os, "environ", {"HOME": str(tmp_path), "RAY_AUTH_TOKEN": "wrong"})
+    with pytest.raises(OtherTokenError, match="requires another token than that of this process; set RAY_AUTH_TOKEN"):
+        join_ray("ray.example:6379")
+    assert not inits
+    join_ray("ray://ray.example:10001")  # a Ray Client, which has no GCS at its address
+    assert len(inits) == 1
