@@ -25,8 +25,8 @@ LOCK_PAUSE_SECONDS = 0.02
 
 
 @contextmanager
-def announcing(name: str) -> Iterator[Announcement]:
-    """Reserve the name of a cluster for the length of the block.
+def announcing(name: str, *, taken: str | None = None) -> Iterator[Announcement]:
+    """Reserve the name of a cluster for the length of the block. `taken` is the error if another process has it.
 
     Raises ConfigError if another process has it, or there is no home directory that is writable.
     """
@@ -35,7 +35,8 @@ def announcing(name: str) -> Iterator[Announcement]:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor = _open_locked(path)
     except BlockingIOError:
-        raise ConfigError(f"name={name!r}: another `raylog start` of this user runs a cluster with this name") from None
+        default = f"name={name!r}: another `raylog start` of this user runs a cluster with this name"
+        raise ConfigError(taken or default) from None
     except OSError as error:
         raise ConfigError(f"cannot announce the cluster in the home directory: {error}") from error
     try:

@@ -243,8 +243,6 @@ def start_mirror(
     `metrics_address` is where they show their metrics, as the key raylog.metrics.address of brokers.
     Raises ConfigError if there is no flow, a mirror of this name is running, or this process is not connected to Ray.
     """
-    if not config.flows:
-        raise ConfigError("clusters: no flow is enabled: set <source>-><target>.enabled=true")
     check_built(config.flows)
     count = max(flow.tasks_max for flow in config.flows) if actors is None else actors
     _check_actors(count)

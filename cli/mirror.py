@@ -48,6 +48,7 @@ from raylog.core.logs import log_to_stderr
 from raylog.mirror.config import ARROW, MirrorConfig, parse_mirror_config
 from raylog.mirror.control_clients import ControlClients
 from raylog.mirror.failover import Report, fail_back, fail_over
+from raylog.mirror.flow_checks import check_built
 
 if TYPE_CHECKING:
     from raylog.actors.mirror import ActorStatus
@@ -102,8 +103,10 @@ def _start(options: argparse.Namespace) -> None:
     config = _config(options.config)
     for note in config.notes:
         print(f"raylog: {note}", file=sys.stderr)
+    check_built(config.flows)  # before Ray is started
     prepare_environment()
-    with announcing(f"mirror-{options.name}") as announcement:
+    taken = f"name={options.name!r}: another `raylog mirror start` of this user runs a mirror with this name"
+    with announcing(f"mirror-{options.name}", taken=taken) as announcement:
         join_or_start_ray(options.address)
         from raylog.actors.mirror import ray_address, start_mirror
 

@@ -6,13 +6,15 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from raylog.config.consumer import AUTO_OFFSET_RESET, EARLIEST
-from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 from raylog.mirror.config import FlowConfig
 from raylog.mirror.loops import check_loops
 
 
 def check_built(flows: Sequence[FlowConfig]) -> None:
     """Raises ConfigError."""
+    if not flows:
+        raise ConfigError("clusters: no flow is enabled: set <source>-><target>.enabled=true")
     edges: dict[bool, list[tuple[str, str]]] = {True: [], False: []}
     for flow in flows:
         edges[flow.keeps_names].append((flow.source.alias, flow.target.alias))

@@ -4,12 +4,28 @@ from __future__ import annotations
 
 import os
 import pwd
+from pathlib import Path
 
 import pytest
 
 from raylog.actors.announcement import announcing, find_announced
 from raylog.actors.local_ray import use_token_file
 from raylog.core.errors import ConfigError
+
+
+def test_a_name_that_is_taken_is_an_error_of_what_runs_under_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with (
+        announcing("shop"),
+        pytest.raises(ConfigError, match="'shop': another .raylog start"),
+        announcing("shop"),
+    ):
+        pass
+    with announcing("mirror-m"), pytest.raises(ConfigError) as refused, announcing("mirror-m", taken="name='m': taken"):
+        pass
+    assert refused.value.message == "name='m': taken"
 
 
 @pytest.fixture
