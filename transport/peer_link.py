@@ -373,7 +373,10 @@ class PeerLink:
 
         def begin(response: Any, now: Now) -> None:
             if response.error_code != ErrorCode.NONE:
-                offered = ", ".join(response.mechanisms) or "no SASL mechanism"
+                offered = (
+                    ", ".join(response.mechanisms)
+                    or "no SASL mechanism; its listener may have no logins (security.protocol)"
+                )
                 raise KafkaError(response.error_code, f"{self.peer} offers {offered}")
             self._ask(SaslAuthenticateRequest(auth_bytes=login.first_message), go_on)
 
@@ -427,6 +430,7 @@ _NEGOTIATION = SaslHandshakeRequest()
 
 
 _BY_THIS_END: Final = "closed by this end"
+_NO_MECHANISM: Final = "no SASL mechanism; its listener may have no logins (security.protocol)"
 _HINT_OF_LOGIN: Final = (
     " before its first response; its listener may require a login (security.protocol=SASL_PLAINTEXT or SASL_SSL)"
 )

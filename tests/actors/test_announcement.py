@@ -19,7 +19,7 @@ def test_a_name_that_is_taken_is_an_error_of_what_runs_under_it(
     monkeypatch.setenv("HOME", str(tmp_path))
     with (
         announcing("shop"),
-        pytest.raises(ConfigError, match="'shop': another .raylog start"),
+        pytest.raises(ConfigError, match=r"'shop': another .raylog start"),
         announcing("shop"),
     ):
         pass
