@@ -373,10 +373,7 @@ class PeerLink:
 
         def begin(response: Any, now: Now) -> None:
             if response.error_code != ErrorCode.NONE:
-                offered = (
-                    ", ".join(response.mechanisms)
-                    or "no SASL mechanism; its listener may have no logins (security.protocol)"
-                )
+                offered = ", ".join(response.mechanisms) or _NO_MECHANISM
                 raise KafkaError(response.error_code, f"{self.peer} offers {offered}")
             self._ask(SaslAuthenticateRequest(auth_bytes=login.first_message), go_on)
 

@@ -176,8 +176,8 @@ TRANSACTION_FAULTS: Final = (
         "marker-not-retried",
         "A coordinator does not retry a marker that a partition leader refused.",
         _told_once,
-        139,
-        "a transaction is still open",
+        715,
+        "was not committed, but consumers see",
     ),
     Planted(
         "decisions-not-loaded",
