@@ -705,7 +705,7 @@ _FAULTS: Final = (
         "broker-epoch-unchecked",
         "The controller adds a replica to the ISR although it has restarted since the leader saw it.",
         _broker_epoch_unchecked,
-        260,
+        119,
         "joins the ISR",
     ),
     Planted(
@@ -826,7 +826,7 @@ _FAULTS: Final = (
         "uncommitted-kept",
         "A deposed controller keeps its uncommitted records in its image.",
         _decisions_kept,
-        3,
+        4,
         "the image is at offset",
     ),
     Planted(
@@ -867,7 +867,7 @@ _FAULTS: Final = (
         "log-kept",
         "A fetched snapshot does not replace the log.",
         _log_kept_at_install,
-        5,
+        0,
         "the image is at offset",
     ),
 )
