@@ -224,7 +224,7 @@ TRANSACTION_FAULTS: Final = (
         "joins-the-transaction-before",
         "A batch of the next transaction is appended to the one before, whose marker is missing.",
         _any_epoch_is_open,
-        148,
+        115,
         "did not finish",
     ),
     Planted("never-timed-out", "Transactions are never aborted by timeout.", _never_timed_out, None),
