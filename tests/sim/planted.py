@@ -574,8 +574,7 @@ _FAULTS: Final = (
         "coordinator-in-sync-at-once",
         "A coordinator is in the ISR of a partition as soon as it is added to its replicas.",
         _new_coordinator_in_sync_at_once,
-        1154,
-        "joins the ISR",
+        None,
     ),
     Planted(
         "truncated-to-watermark",
