@@ -31,12 +31,23 @@ def shown(value: object) -> str:
 def checked_seconds(value: Any) -> float:
     """`value`, if it is a number of seconds that a call can wait; one below 0 is allowed. Raises KafkaError."""
     try:
-        if value + 0.0 <= SECONDS_MAX:
-            return value  # type: ignore[no-any-return]
+        seconds: float = value + 0.0
+        if seconds <= SECONDS_MAX:
+            return seconds
     except (TypeError, ValueError, OverflowError):
         pass
     text = f"timeout={shown(value)}: must be a number of seconds, at most {SECONDS_MAX}"
     raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+
+
+def checked_timeout(value: Any) -> float | None:
+    """As `checked_seconds`; None stands for a call that waits as long as it takes. Raises KafkaError."""
+    return None if value is None else checked_seconds(value)
+
+
+def checked_count(max_records: Any, default: int) -> int:
+    """How many records a call returns at most; None: the default. Raises KafkaError."""
+    return default if max_records is None else checked_number("max_records", max_records)
 
 
 def checked_function(what: str, value: Function | None) -> Function | None:

@@ -30,7 +30,7 @@ from raylog.client.consumer.subscription import EARLIEST_TIMESTAMP, LATEST_TIMES
 from raylog.client.errors import ClientClosedError
 from raylog.client.faces import AsyncioFace
 from raylog.client.given_config import given_config
-from raylog.client.given_values import Partition, check_topic_names, checked_partitions, checked_seconds
+from raylog.client.given_values import Partition, check_topic_names, checked_count, checked_partitions, checked_seconds
 from raylog.client.group_offsets import OffsetAndMetadata
 from raylog.client.local_broker import SLEEP_SECONDS_MAX
 from raylog.client.network_loop import NetworkLoop
@@ -92,7 +92,7 @@ class AsyncConsumer(AsyncioFace, ConsumerCalls):
 
     async def poll(self, timeout: float = 1.0, *, max_records: int | None = None) -> list[ConsumerRecord]:
         """As `Consumer.poll`."""
-        count = self._count(max_records)
+        count = checked_count(max_records, self._core.settings.poll_records)
         taken = await self._polled(timeout, lambda: self._core.take(count))
         if self._values is not None and taken:
             taken = self._with_values(await self._fetched(self._values, taken))

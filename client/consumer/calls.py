@@ -258,8 +258,9 @@ class ConsumerCalls(ABC):
     def _state(self, partition: Partition) -> PartitionState:
         """Raises KafkaError."""
         self._check_open()
+        assigned: Mapping[Any, PartitionState] = self._core.subscription.partitions
         try:
-            state = self._core.subscription.partitions.get(partition)  # type: ignore[arg-type]
+            state = assigned.get(partition)
         except TypeError:  # it cannot be hashed
             state = None
         return self._core.subscription.state(checked_partition(partition)) if state is None else state
@@ -278,12 +279,6 @@ class ConsumerCalls(ABC):
 
     def _timeout_ms(self, timeout: float | None) -> int:
         return self._core.settings.api_timeout_ms if timeout is None else int(1000 * checked_seconds(timeout))
-
-    def _count(self, max_records: int | None) -> int:
-        """How many records a call returns at most. Raises KafkaError."""
-        if max_records is None:
-            return self._core.settings.poll_records
-        return checked_number("max_records", max_records)
 
     def _listener(self, callback: RebalanceCallback) -> OnRebalance | None:
         listeners = {

@@ -33,6 +33,7 @@ from raylog.client.given_config import given_config
 from raylog.client.given_values import (
     Partition,
     check_topic_names,
+    checked_count,
     checked_function,
     checked_partitions,
     checked_seconds,
@@ -109,7 +110,7 @@ class Consumer(BlockingFace, ConsumerCalls):
         what has gone wrong since the last call, each once; WakeupError. Records that an exception kept from being
         returned are returned by the next call.
         """
-        count = self._count(max_records)
+        count = checked_count(max_records, self._core.settings.poll_records)
         with self._used():
             try:
                 taken = self._polled(timeout, lambda: self._core.take(count))

@@ -20,7 +20,7 @@ from raylog.client.chunks.references import ValueStore, stored_record
 from raylog.client.chunks.splitting import MessageOutcome, OutgoingMessage
 from raylog.client.errors import ClientClosedError
 from raylog.client.given_config import given_config
-from raylog.client.given_values import checked_function, checked_seconds, checked_timestamp
+from raylog.client.given_values import checked_function, checked_seconds, checked_timeout, checked_timestamp
 from raylog.client.group_offsets import GroupMetadata, Offsets
 from raylog.client.network_loop import NetworkLoop
 from raylog.client.producer.accumulator import ProducerBatch, all_delivered
@@ -412,7 +412,7 @@ class AsyncProducer:
         A transaction that is open is aborted. What is not acknowledged after `timeout` seconds fails; `close(0)` sends
         nothing more.
         """
-        timeout = None if timeout is None else checked_seconds(timeout)
+        timeout = checked_timeout(timeout)
         first = self._core.close()
         if not first:
             return

@@ -26,7 +26,7 @@ from raylog.client.given_config import given_config
 from raylog.client.given_values import (
     check_topic_names,
     checked_function,
-    checked_seconds,
+    checked_timeout,
     checked_timestamp,
     iterator_of,
 )
@@ -138,7 +138,7 @@ class TableDelivery:
 def _wait_for_end(ends: BatchEnds, done: Callable[[], bool], timeout: float | None) -> None:
     """Raises TimeoutError, and KafkaError in the thread of the connections, which would wait for itself."""
     if not done():
-        timeout = None if timeout is None else checked_seconds(timeout)
+        timeout = checked_timeout(timeout)
         ends.thread.check_process()
     with ends:
         if not done() and timeout != 0 and ends.thread.is_current:
@@ -437,7 +437,7 @@ class Producer:
         The callbacks of these records have been called then. Returns how many of the records are unfinished after
         `timeout` seconds, as confluent-kafka's does. Raises KafkaError.
         """
-        timeout = None if timeout is None else checked_seconds(timeout)
+        timeout = checked_timeout(timeout)
         self._thread.check_process()
         if self._thread.is_current:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "flush() would wait for the callback that calls it")
@@ -487,7 +487,7 @@ class Producer:
         self._transact(lambda: self._core.transactions.abort(), timeout)
 
     def _transact(self, start: Callable[[], Operation], timeout: float | None) -> None:
-        timeout = None if timeout is None else checked_seconds(timeout)
+        timeout = checked_timeout(timeout)
         self._thread.check_process()
         if self._thread.is_current:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a callback cannot wait for its own thread")
@@ -512,7 +512,7 @@ class Producer:
         A transaction that is open is aborted. What is not acknowledged after `timeout` seconds fails. `close(0)` sends
         nothing more, and may be called by a callback.
         """
-        timeout = None if timeout is None else checked_seconds(timeout)
+        timeout = checked_timeout(timeout)
         self._thread.check_process()
         waits = timeout != 0 and not self._thread.is_current
         with self._changed:

@@ -18,7 +18,7 @@ from raylog.client.consumer.records import Deserializer
 from raylog.client.errors import ClientClosedError
 from raylog.client.faces import AsyncioFace
 from raylog.client.given_config import given_config
-from raylog.client.given_values import checked_seconds
+from raylog.client.given_values import checked_count, checked_seconds
 from raylog.client.network_loop import NetworkLoop
 from raylog.client.share.acquired import ShareRecord
 from raylog.client.share.calls import CLOSE_SECONDS, ShareConsumerCalls
@@ -65,7 +65,7 @@ class AsyncShareConsumer(AsyncioFace, ShareConsumerCalls):
 
     async def poll(self, timeout: float = 1.0, *, max_records: int | None = None) -> list[ShareRecord]:
         """As `ShareConsumer.poll`."""
-        count = self._count(max_records)
+        count = checked_count(max_records, self._core.settings.poll_records)
         with self._returning():
             return self._deserialized(
                 await self._polled(count, self._asyncio_loop.time() + max(0.0, checked_seconds(timeout)))

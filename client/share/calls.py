@@ -10,7 +10,7 @@ from typing import Any, Final
 from raylog.client.consumer.records import Deserializer, Deserializers
 from raylog.client.errors import ClientClosedError, SerializationError
 from raylog.client.given_config import GivenConfig
-from raylog.client.given_values import checked_function, checked_number, checked_seconds, items_of, shown
+from raylog.client.given_values import checked_function, checked_seconds, items_of, shown
 from raylog.client.network_client import Random
 from raylog.client.share.acquired import Place, ShareRecord
 from raylog.client.share.core import ShareConsumerCore
@@ -130,12 +130,6 @@ class ShareConsumerCalls(ABC):
 
     def _timeout_ms(self, timeout: float | None) -> int:
         return self._core.settings.api_timeout_ms if timeout is None else int(1000 * checked_seconds(timeout))
-
-    def _count(self, max_records: int | None) -> int:
-        """How many records a call returns at most. Raises KafkaError."""
-        if max_records is None:
-            return self._core.settings.poll_records
-        return checked_number("max_records", max_records)
 
     def _next_report(self) -> Acknowledgement | None:
         """One with offsets of records that the callback gets."""

@@ -18,7 +18,7 @@ from raylog.client.consumer.records import Deserializer
 from raylog.client.errors import ClientClosedError
 from raylog.client.faces import BlockingFace
 from raylog.client.given_config import given_config
-from raylog.client.given_values import checked_seconds
+from raylog.client.given_values import checked_count, checked_seconds
 from raylog.client.network_loop import NetworkLoop
 from raylog.client.share.acquired import ShareRecord
 from raylog.client.share.calls import CLOSE_SECONDS, ShareConsumerCalls
@@ -74,7 +74,7 @@ class ShareConsumer(BlockingFace, ShareConsumerCalls):
         acknowledged. It must be called again within max.poll.interval.ms. Raises KafkaError: what has gone wrong since
         the last call, each once; WakeupError; what the acknowledgement callback raises, before records are taken.
         """
-        count = self._count(max_records)
+        count = checked_count(max_records, self._core.settings.poll_records)
         deadline = monotonic() + checked_seconds(timeout)
         with self._used(), self._returning():
             with self._changed:

@@ -33,27 +33,20 @@ def test_the_given_address_comes_first_then_the_environment_then_the_announcemen
     assert joined == ["announced", "auto", "environment", "given"]
 
 
-def test_without_any_ray_the_name_is_reported(joined: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ConfigError("address='auto': cannot join this Ray"), "no other Ray was found"),
+        (OtherTokenError("address='auto': it requires another token"), "address='auto': it requires another token"),
+    ],
+)
+def test_without_a_ray_to_join_the_name_and_the_reason_are_reported(
+    joined: list[str], monkeypatch: pytest.MonkeyPatch, error: ConfigError, reason: str
+) -> None:
     def fail(address: str) -> None:
-        raise ConfigError(f"address={address!r}: cannot join this Ray")
+        raise error
 
     monkeypatch.setattr(cluster, "join_ray", fail)
     with pytest.raises(ConfigError) as refused:
         cluster._join_for("other", None)
-    assert refused.value.message == (
-        "name='other': no `raylog start` of this user runs this cluster, and no other Ray was found"
-    )
-
-
-def test_a_ray_that_requires_another_token_is_not_reported_as_none(
-    joined: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(address: str) -> None:
-        raise OtherTokenError(f"address={address!r}: it requires another token")
-
-    monkeypatch.setattr(cluster, "join_ray", refuse)
-    with pytest.raises(ConfigError) as refused:
-        cluster._join_for("other", None)
-    assert refused.value.message == (
-        "name='other': no `raylog start` of this user runs this cluster, and address='auto': it requires another token"
-    )
+    assert refused.value.message == f"name='other': no `raylog start` of this user runs this cluster, and {reason}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 from uuid import UUID
@@ -605,6 +606,11 @@ def test_a_response_that_cannot_be_read(bench: Bench) -> None:
     assert error.message == "it: the response is malformed: ValueError('bad')"
 
 
+def wrong(call: Callable[..., Any], *arguments: Any, **named: Any) -> Callable[[], Any]:
+    """A call with arguments of types that it does not take."""
+    return partial(call, *arguments, **named)
+
+
 @pytest.mark.parametrize(
     "steps",
     [
@@ -614,36 +620,36 @@ def test_a_response_that_cannot_be_read(bench: Bench) -> None:
         lambda: topics.create_topics(topics.NewTopic("a", 1, 1 << 20)),
         lambda: topics.create_topics(topics.NewTopic("a", configs={"k": "v" * 100_000})),
         lambda: topics.create_partitions({"a": -(1 << 31) - 1}),
-        lambda: topics.create_topics(5),  # type: ignore[arg-type]
+        wrong(topics.create_topics, 5),
         lambda: topics.create_topics(["a", "a"]),
         lambda: topics.create_topics(topics.NewTopic("a", 3, replica_assignments={0: [1]})),
         lambda: topics.describe_topics(["a", "a"]),
         lambda: configs.describe_configs([(ConfigResourceType.BROKER, "one")]),
         lambda: configs.describe_configs([(ConfigResourceType.BROKER, "1" * 5000)]),
-        lambda: configs.describe_configs([(1000, "one")]),  # type: ignore[list-item]
-        lambda: configs.incremental_alter_configs({ConfigResource(ConfigResourceType.TOPIC, "a"): {"k": 5}}),  # type: ignore[dict-item]
+        wrong(configs.describe_configs, [(1000, "one")]),
+        wrong(configs.incremental_alter_configs, {ConfigResource(ConfigResourceType.TOPIC, "a"): {"k": 5}}),
         lambda: cluster.unregister_broker(1 << 31),
         lambda: cluster.update_features({"f": 1 << 20}),
         lambda: cluster.add_raft_voter(1 << 31, UUID(int=5), [("C", "h", 1)]),
         lambda: cluster.add_raft_voter(1001, UUID(int=5), [("C", "h", 1 << 16)]),
         lambda: cluster.describe_log_dirs([1, 1]),
-        lambda: cluster.describe_log_dirs([[1]]),  # type: ignore[list-item]
-        lambda: topics.create_topics(["a", 5]),  # type: ignore[list-item]
-        lambda: topics.delete_topics([None]),  # type: ignore[list-item]
-        lambda: topics.describe_topics([["a"]]),  # type: ignore[list-item]
-        lambda: topics.create_partitions([("a", 5)]),  # type: ignore[arg-type]
-        lambda: partitions.list_offsets({("a", "0"): -1}),  # type: ignore[type-var]
-        lambda: partitions.list_offsets({("a", 0): "latest"}),  # type: ignore[dict-item]
-        lambda: partitions.delete_records([("a", 0)]),  # type: ignore[arg-type]
-        lambda: partitions.describe_producers("a"),  # type: ignore[arg-type]
-        lambda: transactions.abort_transaction("a", producer_id=5, producer_epoch=0),  # type: ignore[arg-type]
-        lambda: configs.describe_configs("a"),  # type: ignore[arg-type]
-        lambda: configs.describe_configs([("topic", "a")]),  # type: ignore[list-item]
-        lambda: configs.describe_configs([(ConfigResourceType.BROKER, 1)]),  # type: ignore[list-item]
-        lambda: groups.describe_consumer_groups(None),  # type: ignore[arg-type]
-        lambda: groups.delete_consumer_groups([5]),  # type: ignore[list-item]
-        lambda: groups.list_consumer_group_offsets(["g"]),  # type: ignore[arg-type]
-        lambda: acls.create_acls(["a"]),  # type: ignore[list-item]
+        wrong(cluster.describe_log_dirs, [[1]]),
+        wrong(topics.create_topics, ["a", 5]),
+        wrong(topics.delete_topics, [None]),
+        wrong(topics.describe_topics, [["a"]]),
+        wrong(topics.create_partitions, [("a", 5)]),
+        wrong(partitions.list_offsets, {("a", "0"): -1}),
+        wrong(partitions.list_offsets, {("a", 0): "latest"}),
+        wrong(partitions.delete_records, [("a", 0)]),
+        wrong(partitions.describe_producers, "a"),
+        wrong(transactions.abort_transaction, "a", producer_id=5, producer_epoch=0),
+        wrong(configs.describe_configs, "a"),
+        wrong(configs.describe_configs, [("topic", "a")]),
+        wrong(configs.describe_configs, [(ConfigResourceType.BROKER, 1)]),
+        wrong(groups.describe_consumer_groups, None),
+        wrong(groups.delete_consumer_groups, [5]),
+        wrong(groups.list_consumer_group_offsets, ["g"]),
+        wrong(acls.create_acls, ["a"]),
     ],
 )
 def test_values_that_no_broker_accepts_are_refused_before_they_are_sent(bench: Bench, steps: Any) -> None:
@@ -654,7 +660,7 @@ def test_values_that_no_broker_accepts_are_refused_before_they_are_sent(bench: B
 
 
 def test_what_no_request_can_be_made_of_ends_no_other_operation(bench: Bench) -> None:
-    malformed: Any = TopicPartition("t", "0")  # type: ignore[arg-type]
+    malformed: Any = TopicPartition._make(("t", "0"))
 
     def steps() -> Steps[Any]:
         return (yield Call({"it": Leader(malformed)}, str, None, lambda *_: ()))
