@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import ray.data
 
@@ -27,6 +29,8 @@ from raylog.raydp_bridge.read_options import Limits, ReadOptions, StartingOffset
 
 CLIENT_ID = "raylog-dataset-stream"
 POLL_INTERVAL_MS = 500.0
+RENEW_SECONDS: Final = 600.0
+"""How often a stream without records commits its offsets again, so that they do not expire."""
 
 
 class DatasetBatch:
@@ -79,6 +83,8 @@ class DatasetStream:
         self._topics = frozenset(options.subscription.names or ())
         self._gone: set[TopicPartition] = set()
         """Partitions with stored offsets that no longer exist, which has been reported."""
+        self._renew_at_s = -math.inf
+        """When the offsets of all partitions are to be committed again (monotonic)."""
 
     def __enter__(self) -> Self:
         return self
@@ -126,7 +132,10 @@ class DatasetStream:
             partial(self._find_plan, progress), fail=self._options.fail_on_data_loss, pause=self._closed.wait
         )
         self._gone |= {tp for tp in progress.positions_in(self._topics) if tp not in plan.starts}
-        self._commit(plan.announced(self._stored))
+        due = not plan.is_empty or time.monotonic() >= self._renew_at_s
+        self._commit(plan.announced(self._stored), renew=due)
+        if due:
+            self._renew_at_s = time.monotonic() + RENEW_SECONDS
         return None if plan.is_empty else plan
 
     def _find_plan(
@@ -185,11 +194,12 @@ class DatasetStream:
 
         return after_loss_checks(find, fail=False, pause=self._closed.wait)
 
-    def _commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    def _commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, renew: bool = False) -> None:
+        """With `renew` also if they are those of the last commit."""
         if self._closed.is_set() or self._producer is None:
             raise ClientClosedError("the stream is closed")
         self._end_transaction()
-        if all(self._stored.get(tp) == each for tp, each in offsets.items()):
+        if not offsets or (not renew and all(self._stored.get(tp) == each for tp, each in offsets.items())):
             return  # also by a call before, which timed out
         self._producer.begin_transaction()
         self._open_transaction = {}
@@ -245,7 +255,7 @@ def stream_datasets(
     Before a batch is returned its offsets are committed to the group. A program that dies before `batch.commit()` gets
     the same batch again, with the same number and the same offsets, so that work which replaces the result of its batch
     has each record once. The group needs no members: one stream at a time reads it, and a newer one fences the older.
-    The offsets of a group that is not used expire after offsets.retention.minutes of the brokers.
+    The offsets of a group that no stream reads expire after offsets.retention.minutes of the brokers.
 
     A batch has at most `max_offsets_per_batch` offsets, or all that there are. `starting_offsets` is for a group
     without committed offsets in these topics; partitions that are added later are read from their beginning. The stream

@@ -37,16 +37,18 @@ class BatchPlan:
         return all(end <= self.starts[tp] for tp, end in self.ends.items())
 
     def announced(self, stored: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The offsets to commit before the batch is read.
+        """The offsets to commit before the batch is read, of all its partitions.
 
-        Partitions without records in this batch are committed where they have no offset yet: a group that starts at the
-        latest offset must find the same one after a restart.
+        Those without records in this batch too: a group that starts at the latest offset must find the same one after a
+        restart, and an offset of a group without members expires offsets.retention.minutes after its own last commit.
         """
         offsets = {}
         for tp, start in self.starts.items():
             if self.ends[tp] > start:
                 offsets[tp] = OffsetAndMetadata(start, _text(self.batch_id, self.ends[tp]))
-            elif tp not in stored or stored[tp].offset != start:
+            elif tp in stored and stored[tp].offset == start:
+                offsets[tp] = stored[tp]
+            else:
                 offsets[tp] = OffsetAndMetadata(start, _text(self.batch_id - 1))
         return offsets
 

@@ -139,6 +139,19 @@ def test_a_group_that_has_read_other_topics_begins_at_the_starting_offsets(monke
     assert stream._stored[B0].offset == 9
 
 
+def test_offsets_are_committed_again_before_they_expire(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = {"s": 1000.0}
+    monkeypatch.setattr(dataset_stream, "time", SimpleNamespace(monotonic=lambda: now["s"]))
+    monkeypatch.setattr(dataset_stream, "bounds_of", lambda *_, **__: Bounds({A0: 0, A1: 0}, {A0: 10, A1: 8}))
+    committed = Committed()
+    stream = stream_of(committed, "a", stored={A0: 10, A1: 8})
+    for passed_s, commits in ((0, True), (1, False), (dataset_stream.RENEW_SECONDS - 2, False), (1, True), (1, False)):
+        now["s"] += passed_s
+        assert stream._next_plan() is None
+        assert committed.committed.keys() == ({A0, A1} if commits else set())
+        committed.committed.clear()
+
+
 def test_a_batch_of_other_topics_that_is_not_committed_is_an_error() -> None:
     stream = stream_of(Committed(), "b", "c", stored={})
     stream._stored = BatchPlan(3, {A0: 5, B0: 0}, {A0: 9, B0: 2}).announced({})

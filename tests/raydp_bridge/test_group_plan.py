@@ -31,7 +31,10 @@ def test_partitions_without_records_keep_the_offset_at_which_the_group_started()
     stored |= plan.done()
     assert GroupProgress.read(stored) == GroupProgress({A: 9, B: 7}, 1, None)
     later = BatchPlan(1, {A: 9, B: 7}, {A: 9, B: 8})
-    assert later.announced(stored) == {B: OffsetAndMetadata(7, '{"batch":1,"end":8}')}
+    assert later.announced(stored) == {
+        A: OffsetAndMetadata(9, '{"batch":0}'),  # again, or it expires while only the other one has records
+        B: OffsetAndMetadata(7, '{"batch":1,"end":8}'),
+    }
 
 
 def test_offsets_that_another_program_commits_belong_to_no_plan() -> None:
