@@ -60,10 +60,8 @@ class TestGroups:
         plain = browser.get("/api/groups?filter=bill").json["items"]
         assert [(each["name"], each["state"], each["lag"]) for each in plain] == [(committed, "Empty", None)]
         found = browser.get("/api/groups?lags=true").json["items"]
-        assert {each["name"]: (each["lag"], each["topics"]) for each in found} == {
-            "billing": (7, ["lagging"]),
-            "spark-1f2e": (0, ["lagging"]),
-        }
+        lags = {each["name"]: (each["lag"], each["topics"]) for each in found}
+        assert (lags["billing"], lags["spark-1f2e"]) == ((7, ["lagging"]), (0, ["lagging"]))
         queries = browser.get("/api/groups?spark=true").json["items"]
         assert [each["name"] for each in queries] == ["spark-1f2e"]
 

@@ -21,7 +21,8 @@ from tests.sim.world import World
 from tests.support.forms import by_form
 
 SEEDS = by_form(8, quick=4, long=2000)
-SEEDS_PER_TEST = 4
+SEEDS_PER_TEST = by_form(4, quick=4, long=20)
+"""In the long form there are seeds in which nothing can be written. Others of the same test make up for them."""
 STRATEGIES = ("range", "roundrobin", "sticky", "cooperative-sticky", "range,cooperative-sticky")
 SETTLED_MS_MAX = 60_000
 SEEDS_BY_COORDINATOR = by_form(4, quick=4, long=500)
