@@ -14,6 +14,7 @@ from raylog.config.producer import PRODUCER_CONFIG
 from raylog.core.config import ConfigSchema
 from raylog.core.errors import ConfigError
 from raylog.core.password import Password
+from raylog.mirror.config_keys import FLOW_CONFIG
 
 Properties = Mapping[str, str | Password]
 ROLES: Final[Mapping[str, ConfigSchema]] = {
@@ -76,10 +77,17 @@ def _properties(entries: Entries, flow: str, end: str, alias: str, role: str) ->
     given: dict[str, tuple[str, str]] = {}
     for prefix, takes_all in places:
         for name, text in entries.under(prefix).items():
+            if _is_of_flow(flow, f"{prefix}{name}"):
+                continue
             if takes_all or name in CLIENT_CONFIG.keys or name.startswith(_SECURITY):
                 entries.use(f"{prefix}{name}")
                 given[name] = (f"{prefix}{name}", text)
     return _checked(entries, alias, role, given)
+
+
+def _is_of_flow(flow: str, key: str) -> bool:
+    """Whether the key is that of a flow, as admin.timeout.ms and consumer.poll.timeout.ms are, not of its clients."""
+    return key.removeprefix(f"{flow}.") in FLOW_CONFIG.keys
 
 
 def _checked(

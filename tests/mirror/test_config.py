@@ -169,6 +169,14 @@ def test_keys_without_effect_are_reported(key: str, reason: str) -> None:
     assert reason in note.reason
 
 
+@pytest.mark.parametrize("flow", ["", "A->B."])
+@pytest.mark.parametrize("key", ["admin.timeout.ms", "consumer.poll.timeout.ms"])
+def test_a_flow_s_key_that_begins_as_those_of_clients_is_not_reported(flow: str, key: str) -> None:
+    config = mirror_config({**TWO, f"{flow}{key}": "7"})
+    assert not config.notes
+    assert 7 in (config.flows[0].admin_timeout_ms, config.flows[0].consumer_poll_timeout_ms)
+
+
 def test_a_file_without_flows_is_reported() -> None:
     (note,) = with_entries({"A->B.enabled": "false"}).notes
     assert "no flow is enabled" in str(note)
