@@ -31,7 +31,7 @@ from raylog.mirror.shard_worker import ShardWorker
 
 log = logging.getLogger("raylog.mirror")
 BLOCKED_SECONDS: Final = 2.0
-"""How often the target is asked for topics that it does not have yet."""
+"""How often the target is asked for topics that it does not have yet, and clients are made again that failed."""
 STOP_SECONDS: Final = 10.0
 """What a shard has sent in this time is committed; the rest is copied again."""
 RESTART_MS: Final = 200
@@ -87,18 +87,23 @@ class FlowWorker:
         """Known once the progress topic is."""
 
     async def run(self) -> None:
-        """Returns after `stop`, when everything that was read is committed or undone. Raises ConfigError."""
+        """Returns after `stop`, when everything that was read is committed or undone."""
         flow = self._flow
         loop = asyncio.get_running_loop()
         if self._has_control:
             self._control = ControlThread(flow, on_topics=lambda: loop.call_soon_threadsafe(self._changed.set))
             self._control.start()
         try:
-            if flow.enabled:
-                await self._copy()
+            while flow.enabled and not self._stopping:
+                try:
+                    await self._copy()
+                except KafkaError as error:  # the clients cannot be made: other flows of this process go on
+                    self._errors = [str(error)]
+                    log.warning("clients not made", extra={"flow": flow.name, "reason": str(error)})
+                    await self._keep_to_share()
+                    await self._wait(BLOCKED_SECONDS)
             while not self._stopping:
-                await self._changed.wait()
-                self._changed.clear()
+                await self._wait(None)
         finally:
             self._stopping = True
             self._applied.set()
@@ -106,7 +111,15 @@ class FlowWorker:
                 self._control.stop()
                 await asyncio.to_thread(self._control.join, STOP_SECONDS)
 
+    async def _wait(self, seconds: float | None) -> None:
+        """Until something changes, at most so long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+        self._changed.clear()
+
     async def _copy(self) -> None:
+        """Returns after `stop`. Raises KafkaError if the clients cannot be made."""
         flow = self._flow
         async with AsyncExitStack() as stack:
             source = await stack.enter_async_context(AsyncAdminClient(flow.source.admin))
@@ -120,11 +133,7 @@ class FlowWorker:
             try:
                 while not self._stopping:
                     await self._keep_to_share()
-                    seconds = await self._refresh(source, target)
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(seconds):
-                            await self._changed.wait()
-                    self._changed.clear()
+                    await self._wait(await self._refresh(source, target))
             finally:
                 await self._end_all()
                 if self._syncs is not None and syncing is not None:

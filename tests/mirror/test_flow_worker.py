@@ -302,13 +302,30 @@ def test_a_flow_that_runs_no_shards_gives_them_up_at_once(given: dict[str, str])
     async def run() -> None:
         worker = FlowWorker(flow, has_control=False)
         async with asyncio.timeout(HANG_SECONDS):
-            ended = asyncio.gather(worker.run(), return_exceptions=True)
+            running = asyncio.create_task(worker.run())
             await worker.use_share(0, 2)
             worker.stop()
-            await ended
+            await running
             await worker.use_share(0, 1)
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"A_security_protocol": "SSL", "A_ssl_truststore_location": "/no/such/file.pem"},
+        {"B_security_protocol": "SASL_PLAINTEXT", "B_sasl_mechanism": "PLAIN"},
+        {"B_bootstrap_servers": "nowhere"},
+    ],
+    ids=["authority", "login", "address"],
+)
+def test_clients_that_cannot_be_made_are_reported_and_tried_again(
+    east: Target, west: Target, given: dict[str, str]
+) -> None:
+    flow = flow_between(east, west, topics="t", aliases=("A", "B"), **given)
+    with running(flow) as run:
+        run.wait(lambda status: any("INVALID_CONFIG" in error for error in status.errors))
 
 
 def test_shards_are_given_up_while_the_clusters_do_not_respond(
