@@ -57,6 +57,21 @@ class OffsetSyncWriter:
 
     async def run(self, admin: AsyncAdminClient) -> None:
         """Until `stop`, when all is written or was tried. `admin` is a client of the cluster that has the topic."""
+        while True:
+            try:
+                await self._keep_writing(admin)
+                return
+            except KafkaError as error:  # the producer cannot be made
+                self.error = error
+                log.warning("offset syncs not written", extra={"flow": self._flow.name, "reason": str(error)})
+            with suppress(TimeoutError):
+                async with asyncio.timeout(RETRY_SECONDS):
+                    await self._stopping.wait()
+            if self._stopping.is_set():
+                return
+
+    async def _keep_writing(self, admin: AsyncAdminClient) -> None:
+        """Raises KafkaError."""
         topic_is_known = False
         async with AsyncProducer(_producer_config(self._flow)) as producer:
             is_last = False

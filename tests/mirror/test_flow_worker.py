@@ -328,6 +328,14 @@ def test_clients_that_cannot_be_made_are_reported_and_tried_again(
         run.wait(lambda status: any("INVALID_CONFIG" in error for error in status.errors))
 
 
+def test_offset_syncs_whose_producer_cannot_be_made_are_reported(east: Target, west: Target) -> None:
+    topic = east.new_topic()
+    produce(east, topic, [b"record"])
+    with running(flow_between(east, west, topics=topic, A_producer_delivery_timeout_ms="1")) as run:
+        run.wait_for_end(topic, {0: 1})
+        run.wait(lambda status: any("offset syncs: INVALID_CONFIG" in error for error in status.errors))
+
+
 def test_shards_are_given_up_while_the_clusters_do_not_respond(
     east: Target, west: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
