@@ -24,6 +24,7 @@ from raylog.security.acl import WILDCARD, AclBinding, Operation, PatternType, Pe
 
 EMPTY: Final = "Empty"
 """The state of a group without members."""
+_DEFAULTS: Final = (ConfigSource.DEFAULT_CONFIG, ConfigSource.STATIC_BROKER_CONFIG)
 
 
 class Problem(NamedTuple):
@@ -110,9 +111,12 @@ def new_topic(
 
 
 def wanted_configs(flow: FlowConfig, entries: Mapping[str, ConfigEntry]) -> dict[str, str | None]:
-    """The values that a remote topic shall have; None for the target's default. Excluded keys are left out."""
+    """The values that a remote topic shall have; None for the target's default. Excluded keys are left out.
+
+    Values in the files of the source's brokers count as defaults; those that brokers were given at run time do not.
+    """
     return {
-        name: None if entry.source == ConfigSource.DEFAULT_CONFIG and not flow.defaults_of_source else entry.value
+        name: None if entry.source in _DEFAULTS and not flow.defaults_of_source else entry.value
         for name, entry in entries.items()
         if not entry.is_read_only
         and not entry.is_sensitive

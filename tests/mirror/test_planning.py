@@ -27,8 +27,9 @@ from raylog.mirror.schedule import RETRY_MS, Schedule
 from raylog.security.acl import AclBinding, Operation, PatternType, Permission, ResourceType
 
 TWO = {"clusters": "A, B", "A.bootstrap.servers": "a:1", "B.bootstrap.servers": "b:1", "A->B.enabled": "true"}
-OWN, BROKER, DEFAULT = (
+OWN, DYNAMIC, BROKER, DEFAULT = (
     ConfigSource.DYNAMIC_TOPIC_CONFIG,
+    ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,
     ConfigSource.STATIC_BROKER_CONFIG,
     ConfigSource.DEFAULT_CONFIG,
 )
@@ -77,13 +78,14 @@ def test_a_new_topic_has_its_source_s_own_configuration() -> None:
     found = entries(
         retention_ms=("5", OWN),
         segment_bytes=("7", BROKER),
+        segment_ms=("8", DYNAMIC),
         flush_ms=("9", DEFAULT),
         message_timestamp_type=("LogAppendTime", OWN),
         min_insync_replicas=("2", OWN),
         strange_key=("1", OWN),
     )
-    topic = new_topic(flow(), "A.t", 4, found, {"retention.ms", "segment.bytes", "flush.ms"})
-    assert topic.configs == {"retention.ms": "5", "segment.bytes": "7"}
+    topic = new_topic(flow(), "A.t", 4, found, {"retention.ms", "segment.bytes", "segment.ms", "flush.ms"})
+    assert topic.configs == {"retention.ms": "5", "segment.ms": "8"}
     assert (topic.num_partitions, topic.replication_factor) == (4, 2)
     assert "strange.key" in (new_topic(flow(), "A.t", 4, found, None).configs or {})
 
@@ -96,6 +98,9 @@ def test_configurations_follow_and_go_back_to_the_target_s_defaults() -> None:
     from_source = wanted_configs(flow(use_defaults_from="source"), source)
     assert plan_configs(from_source, found)[0] == {"retention.ms": "5", "segment.bytes": "7", "flush.ms": "9"}
     assert plan_configs(wanted_configs(flow(), entries(retention_ms=("6", OWN))), found) == ({}, [])
+    of_broker = entries(segment_bytes=("7", BROKER), flush_ms=("9", BROKER))
+    assert plan_configs(wanted_configs(flow(), of_broker), found) == ({"segment.bytes": None}, [])
+    assert wanted_configs(flow(use_defaults_from="source"), of_broker) == {"segment.bytes": "7", "flush.ms": "9"}
 
 
 def test_secrets_and_read_only_keys_are_left_out() -> None:
