@@ -127,11 +127,22 @@ class TlsEndpoint(AcceptedEndpoint):
             self._compute()
 
     def _complete(self) -> None:
+        if self._tls.session_reused and self._certificate_has_expired():
+            self._refuse("the certificate of the client has expired")
+            return
         self._secured = True
         self._end_handshake()
         certificate = self._tls.getpeercert(binary_form=True)
         self._server.event(partial(self._node.connection_secured, self._connection, certificate, now()), endpoint=self)
         self._drain()
+
+    def _certificate_has_expired(self) -> bool:
+        """OpenSSL checks certificates in full handshakes only, and issues a new ticket whenever it resumes a session: a
+        client could resume its session for as long as it likes."""
+        certificate = self._tls.getpeercert()
+        if not certificate:
+            return False
+        return ssl.cert_time_to_seconds(str(certificate["notAfter"])) * 1000 <= now().wall_ms
 
     def _refuse(self, reason: str) -> None:
         log.warning("TLS handshake failed", extra={"peer": self.peer, "reason": reason})

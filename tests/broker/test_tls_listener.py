@@ -23,7 +23,7 @@ from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTop
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.reader import read_batches
 from raylog.transport import server as transport_server
-from raylog.transport import tls_endpoint
+from raylog.transport import system_time, tls_endpoint
 from tests.support.administration import create_topic
 from tests.support.certificates import Certificates
 from tests.support.cluster_thread import RunningCluster, cluster_thread
@@ -312,6 +312,40 @@ def test_a_session_that_the_client_ends(cluster: RunningCluster, certificates: C
     with closing(sock.unwrap()) as plain:
         assert is_closed(plain)
     assert metadata_of(secured(cluster, certificates)) == 1
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_session_is_not_resumed_with_a_certificate_that_has_expired(
+    certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: ssl.TLSVersion
+) -> None:
+    config = {
+        "listeners": "SSL://127.0.0.1:0",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(certificates.folder / "first.pem"),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(certificates.trusted),
+        "ssl.client.auth": "required",
+    }
+    context = ssl.create_default_context(cafile=str(certificates.trusted))
+    context.load_cert_chain(certificates.issue("alice", days=1))
+    context.minimum_version = context.maximum_version = version
+    with cluster_thread(config, tmp_path / "data") as cluster:
+
+        def resumed(session: ssl.SSLSession | None) -> ssl.SSLSocket:
+            return context.wrap_socket(dial(cluster), server_hostname="127.0.0.1", session=session)
+
+        with closing(resumed(None)) as first:
+            assert metadata_of(first) == 1
+            session = first.session
+        with closing(resumed(session)) as second:
+            assert second.session_reused
+            assert metadata_of(second) == 1
+            session = second.session
+        after_ms = system_time.now().wall_ms + 2 * 24 * 3600 * 1000
+        monkeypatch.setattr(tls_endpoint, "now", lambda: system_time.now()._replace(wall_ms=after_ms))
+        with closing(resumed(session)) as third:
+            assert third.session_reused
+            assert is_closed(third)
 
 
 class TestNewKeys:
