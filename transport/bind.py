@@ -35,6 +35,18 @@ async def bind(listener: Listener, options: SocketOptions) -> socket.socket:
         await asyncio.sleep(LAST_PORT_POLL_SECONDS)
 
 
+def listen(listener: Listener, sock: socket.socket, options: SocketOptions) -> None:
+    """Accept connections from now on. Raises ConfigError.
+
+    Two sockets can be bound to one port as long as neither listens, and uvloop reports no error for the second one.
+    """
+    try:
+        sock.listen(options.backlog)
+    except OSError as error:
+        where = Endpoint(listener.bind.host, sock.getsockname()[1])
+        raise ConfigError(f"listeners: cannot listen on {listener.name}://{where}: {error}") from error
+
+
 def _bind_to(listener: Listener, port: int, options: SocketOptions) -> socket.socket:
     host = listener.bind.host
     family = socket.AF_INET6 if ":" in host or not host else socket.AF_INET

@@ -25,7 +25,7 @@ from raylog.core.metrics import exposition
 from raylog.security.tls import client_context
 from raylog.transport import node_metrics
 from raylog.transport.accepted_connection import AcceptedConnection
-from raylog.transport.bind import bind
+from raylog.transport.bind import bind, listen
 from raylog.transport.daemon_threads import DaemonThreads
 from raylog.transport.endpoints import Endpoint, Listener
 from raylog.transport.listener_tls import ListenerTls
@@ -241,6 +241,7 @@ class NodeServer:
         try:
             await self._read_tls_keys(again=False)
             for listener, sock in zip(self.listeners, sockets, strict=True):
+                listen(listener, sock, self.options)
                 factory = self._endpoint_factory(listener)
                 self._servers.append(await loop.create_server(factory, sock=sock, backlog=self.options.backlog))
             if self._tls:

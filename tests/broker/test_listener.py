@@ -8,6 +8,7 @@ import secrets
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -24,6 +25,7 @@ from raylog.transport.listeners import plan_listeners
 from raylog.transport.node import NodeIdentity
 from raylog.transport.server import NodeServer, no_peers
 from raylog.transport.system_time import now
+from tests.support.cluster_thread import cluster_thread
 from tests.support.descriptors import descriptors, opened_since
 from tests.support.ports import free_port
 from tests.support.sim_disk import SimDisk
@@ -114,3 +116,17 @@ def test_a_port_in_use_is_named_and_the_directory_is_released() -> None:
             await server.stop()
 
     asyncio.run(scenario())
+
+
+def test_two_listeners_on_one_port_are_refused(tmp_path: Path) -> None:
+    """Under two names of one address, so that both sockets can be bound; the loop is the one of the actors."""
+    port = free_port()
+    config = {
+        "listeners": f"PLAINTEXT://localhost:{port},SECOND://127.0.0.1:{port}",
+        "listener.security.protocol.map": "SECOND:PLAINTEXT",
+    }
+    with (
+        pytest.raises(ConfigError, match=f"cannot listen on SECOND://127.0.0.1:{port}"),
+        cluster_thread(config, tmp_path / "data"),
+    ):
+        pytest.fail("the broker has started")
