@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from ipaddress import ip_address
 
 from raylog.config.authentication import CONNECTION_FAILED_AUTHENTICATION_DELAY_MS, SASL_SERVER_MAX_RECEIVE_SIZE
 from raylog.config.quotas import quota_settings
+from raylog.core.addresses import canonical_address
 from raylog.core.config import INT_MAX, ConfigKey, Configs, ConfigType, at_least, between
 
 LISTENERS: ConfigKey[tuple[str, ...]] = ConfigKey(
@@ -229,7 +229,7 @@ def _override(entry: str) -> tuple[str, int] | None:
     """The address and the count of `address:count`; None for any other text."""
     address, _, count = entry.rpartition(":")
     try:
-        host = str(ip_address(address.strip("[]")))
+        host = canonical_address(address.strip("[]"))
     except ValueError:
         return None
     return (host, int(count)) if count.isascii() and count.isdecimal() and len(count) < len(str(INT_MAX)) else None

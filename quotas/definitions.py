@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import Final
 
+from raylog.core.addresses import canonical_address
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.quotas.client_quotas import (
     CLIENT_ID,
@@ -91,7 +91,7 @@ def check_key(of: QuotaEntity, key: str) -> None:
 def _address(text: str) -> str:
     """Raises KafkaError(INVALID_REQUEST). Kafka resolves names of hosts as well."""
     try:
-        return str(ip_address(text))
+        return canonical_address(text)
     except ValueError:
         raise _invalid(f"{text} is not a valid IP address") from None
 

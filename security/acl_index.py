@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from ipaddress import IPv6Address, ip_address
 from uuid import UUID
 
+from raylog.core.addresses import canonical_address
 from raylog.security.acl import ANY_PRINCIPAL, WILDCARD, AclBinding, PatternType, Resource, ResourceType
 
 
@@ -112,12 +112,11 @@ class _Entries:
 
 
 def _canonical(host: str) -> str:
-    """The address as those of clients are reported: IPv6 compressed, unlike in Kafka, IPv4-mapped as IPv4."""
+    """The address as those of clients are reported, unlike in Kafka."""
     try:
-        address = ip_address(host)
+        return canonical_address(host)
     except ValueError:
         return host
-    return str((isinstance(address, IPv6Address) and address.ipv4_mapped) or address)
 
 
 class _OfOneType:

@@ -569,7 +569,10 @@ class TestConnections:
 
     def test_single_addresses_have_limits_of_their_own(self) -> None:
         broker = DirectBroker(
-            {"max.connections.per.ip": 2, "max.connections.per.ip.overrides": "10.0.0.1:1,[::1]:3,::2:0"}
+            {
+                "max.connections.per.ip": 2,
+                "max.connections.per.ip.overrides": "10.0.0.1:1,[::1]:3,::2:0,::ffff:10.0.0.3:1",
+            }
         )
 
         def opened(host: str) -> int:
@@ -577,6 +580,7 @@ class TestConnections:
             return sum(each is not None for each in made)
 
         assert (opened("10.0.0.1"), opened("10.0.0.2"), opened("::1"), opened("::2")) == (1, 2, 3, 0)
+        assert opened("10.0.0.3") == 1
 
 
 class TestStrangers:

@@ -36,6 +36,7 @@ def test_invalid_entities_are_refused(parts: list[tuple[str, str | None]], messa
 def test_entities_do_not_depend_on_order_and_spelling() -> None:
     assert checked_entity([("user", "u"), ("client-id", None)]) == entity({"client-id": None, "user": "u"})
     assert checked_entity([("ip", "::0001")]) == checked_entity([("ip", "::1")])
+    assert checked_entity([("ip", "::ffff:10.0.0.1")]) == (("ip", "10.0.0.1"),)  # so its connections are reported
     assert checked_entity([("ip", None)]) == (("ip", None),)
 
 
