@@ -24,6 +24,8 @@ from tests.mirror.test_flow_worker import produce
 from tests.support.cluster_thread import RunningCluster, cluster_thread
 from tests.support.hang import HANG_SECONDS
 
+FULL = "KAFKA_STORAGE_ERROR"
+
 
 @pytest.fixture(scope="module")
 def troubled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
@@ -88,13 +90,11 @@ def test_a_full_disk_is_named_and_everything_is_copied_once_there_is_room(
         with FullDisk(troubled, f"A.{topic}"):
             produce(east, topic, [b"later %d" % number for number in range(20)])
             produce(east, other, [b"there is room for this"])
-            status = run.wait(lambda status: any(each.state == "failing" for each in status.partitions))
-            assert "KAFKA_STORAGE_ERROR" in shown(status)
+            run.wait(lambda status: "failing" in {each.state for each in status.partitions} and FULL in shown(status))
             run.wait_for_end(other, {0: 1})
-            assert (at := run.partition(topic)) is not None
-            assert (at.next_offset, at.lag) == (20, 20)
+            run.wait(lambda _: (at := run.partition(topic)) and (at.next_offset, at.lag) == (20, 20))
         run.wait_for_end(topic, {0: 40})
-        assert "KAFKA_STORAGE_ERROR" not in shown(run.wait(lambda _: (at := run.partition(topic)) and not at.error))
+        assert FULL not in shown(run.wait(lambda _: (at := run.partition(topic)) and not at.error))
     assert seen(west, f"A.{topic}") == seen(east, topic)
 
 
