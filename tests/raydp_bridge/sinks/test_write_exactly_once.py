@@ -167,7 +167,7 @@ def test_an_attempt_that_was_killed_is_repeated(served: Served, stop: Step) -> N
     with ExitStack() as processes:
         killed = StoppedAttempt(job, 0, b"a", b"b", processes=processes)
         killed.run_until(stop)
-        killed.producer._core.closed = True  # it sends nothing any more
+        killed.producer.close(0)  # which sends nothing
         assert job.write(0, b"b", b"a").written
         assert job.write(1, b"c").written
         assert sorted(job.read()) == [b"a", b"b", b"c"]
