@@ -15,6 +15,7 @@ from raylog.client.client_config import Dialer
 from raylog.client.network_client import Address, NetworkClient
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 from raylog.security.sasl.mechanism import SaslClient
+from raylog.security.tls import tls_failure
 from raylog.transport import unix
 from raylog.transport.peer_link import PeerLink
 from raylog.transport.socket_endpoints import LinkEndpoint, ServedEndpoint, SocketEndpoint
@@ -154,8 +155,7 @@ class NetworkLoop:
         except (KafkaError, ConfigError) as error:
             end = partial(self._refused, link, error)
         except ssl.SSLError as error:
-            reason = getattr(error, "verify_message", "") or error.reason or str(error)
-            text = f"the TLS handshake with {link.peer} failed: {reason}"
+            text = f"the TLS handshake with {link.peer} failed: {tls_failure(error)}"
             refused = KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, text)
             end = partial(self._refused, link, refused)
         except TimeoutError as error:

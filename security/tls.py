@@ -60,6 +60,11 @@ def client_context(settings: TlsSettings, *, check_host_name: bool) -> ssl.SSLCo
     return context
 
 
+def tls_failure(error: ssl.SSLError) -> str:
+    """What was wrong, in OpenSSL's words; for a certificate that was refused, what is wrong with it."""
+    return getattr(error, "verify_message", "") or error.reason or str(error)
+
+
 def check_links(settings: TlsSettings) -> None:
     """For links between nodes: check that a node with these keys accepts another one. Raises ConfigError."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -75,7 +80,7 @@ def check_links(settings: TlsSettings) -> None:
                 continue
             except ssl.SSLError as error:
                 rule = "the certificate of the node is not accepted by ssl.truststore"
-                raise ConfigError(f"{_key_source(settings.keys)}: {rule}: {error.reason or error}") from error
+                raise ConfigError(f"{_key_source(settings.keys)}: {rule}: {tls_failure(error)}") from error
             sides.remove(side)
 
 
@@ -161,8 +166,16 @@ def _key_and_chain(store: StoreSettings) -> tuple[PrivateKeyTypes, list[x509.Cer
     password = store.key_password
     try:
         key = load_pem_private_key(key_data, None if password is None else password.reveal().encode())
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise ConfigError(f"{source}: no private key in PEM format that ssl.key.password opens") from error
+    except TypeError as error:
+        rule = (
+            "is encrypted, and ssl.key.password is not set"
+            if password is None
+            else "is not encrypted: remove ssl.key.password"
+        )
+        raise ConfigError(f"{source}: the private key {rule}") from error
+    except (ValueError, UnsupportedAlgorithm) as error:
+        opens = "" if password is None else " that ssl.key.password opens"
+        raise ConfigError(f"{source}: no private key in PEM format{opens}") from error
     return key, _certificates(source, chain_data)
 
 
@@ -201,7 +214,7 @@ def _load_trust(context: ssl.SSLContext, store: StoreSettings) -> None:
     try:
         context.load_verify_locations(cadata=b"".join(each.public_bytes(Encoding.DER) for each in trusted))
     except ssl.SSLError as error:
-        raise ConfigError(f"ssl.truststore: OpenSSL accepts no such certificate: {error.reason or error}") from error
+        raise ConfigError(f"ssl.truststore: OpenSSL accepts no such certificate: {tls_failure(error)}") from error
 
 
 def _open_pkcs12(

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from raylog.protocol.wire import Buffer
+from raylog.security.tls import tls_failure
 from raylog.transport.socket_endpoints import UNWRITTEN_BYTES_MAX, AcceptedEndpoint, EndpointOwner
 from raylog.transport.system_time import now
 
@@ -118,7 +119,7 @@ class TlsEndpoint(AcceptedEndpoint):
         if failure is None:
             self._complete()
         elif not isinstance(failure, ssl.SSLWantReadError):
-            reason = getattr(failure, "reason", None) or str(failure)
+            reason = tls_failure(failure) if isinstance(failure, ssl.SSLError) else str(failure)
             if reason in NO_TLS:
                 self._transport.write(ALERT)
                 reason = f"the client may not use TLS ({reason})"

@@ -401,7 +401,7 @@ class TestTls:
             ),
             (
                 [no_file, (f"{PREFIX}keystore.key", SECRET), (f"{PREFIX}keystore.certificate.chain", second)],
-                "no private key in PEM format that ssl.key.password opens",
+                "ssl.keystore.key: no private key in PEM format",
             ),
         ):
             result = cluster.alter(*changes)

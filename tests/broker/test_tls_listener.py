@@ -10,6 +10,7 @@ import ssl
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -314,11 +315,9 @@ def test_a_session_that_the_client_ends(cluster: RunningCluster, certificates: C
     assert metadata_of(secured(cluster, certificates)) == 1
 
 
-@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_a_session_is_not_resumed_with_a_certificate_that_has_expired(
-    certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: ssl.TLSVersion
-) -> None:
-    config = {
+def asks_for_certificates(certificates: Certificates) -> dict[str, str]:
+    """The configuration of such a listener."""
+    return {
         "listeners": "SSL://127.0.0.1:0",
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": str(certificates.folder / "first.pem"),
@@ -326,10 +325,31 @@ def test_a_session_is_not_resumed_with_a_certificate_that_has_expired(
         "ssl.truststore.location": str(certificates.trusted),
         "ssl.client.auth": "required",
     }
+
+
+def test_the_log_says_why_a_certificate_is_refused(
+    certificates: Certificates, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    context = ssl.create_default_context(cafile=str(certificates.trusted))
+    context.load_cert_chain(certificates.issue("late", now=datetime(2020, 1, 1, tzinfo=UTC)))
+    with (
+        cluster_thread(asks_for_certificates(certificates), tmp_path / "data") as cluster,
+        closing(context.wrap_socket(dial(cluster), server_hostname="127.0.0.1")) as sock,
+        pytest.raises(ssl.SSLError, match="certificate expired"),
+    ):
+        is_closed(sock)
+    [refused] = [record for record in caplog.records if record.msg == "TLS handshake failed"]
+    assert vars(refused)["reason"] == "certificate has expired"
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_session_is_not_resumed_with_a_certificate_that_has_expired(
+    certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: ssl.TLSVersion
+) -> None:
     context = ssl.create_default_context(cafile=str(certificates.trusted))
     context.load_cert_chain(certificates.issue("alice", days=1))
     context.minimum_version = context.maximum_version = version
-    with cluster_thread(config, tmp_path / "data") as cluster:
+    with cluster_thread(asks_for_certificates(certificates), tmp_path / "data") as cluster:
 
         def resumed(session: ssl.SSLSession | None) -> ssl.SSLSocket:
             return context.wrap_socket(dial(cluster), server_hostname="127.0.0.1", session=session)

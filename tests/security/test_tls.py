@@ -90,6 +90,12 @@ class TestStores:
         shake_hands(server(config), client(made))
         with pytest.raises(ConfigError, match=r"ssl\.keystore\.key: no private key .* that ssl\.key\.password opens"):
             server({**config, "ssl.key.password": "another"})
+        with pytest.raises(ConfigError, match=r"keystore\.key: .* is encrypted, and ssl\.key\.password is not set"):
+            server(inline(made, **{"ssl.keystore.key": encrypted_key(made)}))
+
+    def test_a_password_for_a_key_that_is_not_encrypted(self, made: Certificates) -> None:
+        with pytest.raises(ConfigError, match=r"keystore\.key: .* is not encrypted: remove ssl\.key\.password"):
+            server(inline(made, **{"ssl.key.password": "of the key"}))
 
     @pytest.mark.parametrize("kind", ["PKCS12", "JKS"])
     def test_a_pkcs12_file(self, made: Certificates, kind: str) -> None:
