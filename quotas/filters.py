@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
+from raylog.core.addresses import canonical_host
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.quotas.client_quotas import CLIENT_ID, IP, USER, ClientQuotas, QuotaEntity
 
@@ -51,7 +52,7 @@ def parse_filter(components: Iterable[tuple[str, int, str | None]], *, strict: b
         if match_type == ANY_NAME:
             types.add(kind)
         else:
-            names[kind] = name
+            names[kind] = canonical_host(name) if kind == IP and name is not None else name
     if IP in {*names, *types} and len(names) + len(types) > 1:
         message = "IP filter component should not be used with user or clientId filter component."
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)

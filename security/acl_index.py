@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from raylog.core.addresses import canonical_address
+from raylog.core.addresses import canonical_host
 from raylog.security.acl import ANY_PRINCIPAL, WILDCARD, AclBinding, PatternType, Resource, ResourceType
 
 
@@ -88,7 +88,7 @@ class _Entries:
 
     def __init__(self) -> None:
         self._by_principal: dict[str, dict[AclBinding, str]] = {}
-        """Each entry with its host in canonical spelling."""
+        """Each entry with its host in the spelling of clients' addresses, unlike in Kafka."""
 
     def __bool__(self) -> bool:
         return bool(self._by_principal)
@@ -102,21 +102,13 @@ class _Entries:
                     yield binding
 
     def add(self, binding: AclBinding) -> None:
-        self._by_principal.setdefault(binding.principal, {})[binding] = _canonical(binding.host)
+        self._by_principal.setdefault(binding.principal, {})[binding] = canonical_host(binding.host)
 
     def remove(self, binding: AclBinding) -> None:
         own = self._by_principal[binding.principal]
         del own[binding]
         if not own:
             del self._by_principal[binding.principal]
-
-
-def _canonical(host: str) -> str:
-    """The address as those of clients are reported, unlike in Kafka."""
-    try:
-        return canonical_address(host)
-    except ValueError:
-        return host
 
 
 class _OfOneType:

@@ -98,7 +98,7 @@ def test_a_filter_matches_names_defaults_and_types() -> None:
     assert found(("user", ANY_NAME, None), strict=True) == [0, 1]
     assert found(("user", ANY_NAME, None), ("client-id", ANY_NAME, None), strict=True) == [2, 3]
     assert found(("user", EXACT, "u"), ("client-id", DEFAULT_ONLY, None)) == [3]
-    assert found(("ip", ANY_NAME, None)) == [5]
+    assert found(("ip", ANY_NAME, None)) == found(("ip", EXACT, "::ffff:1.2.3.4")) == [5]
 
 
 @pytest.mark.parametrize(
