@@ -11,7 +11,7 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from raylog.client.bootstrap import Door, resolve
-from raylog.client.given_values import shown
+from raylog.client.given_values import checked_keys, shown
 from raylog.config.client import (
     BOOTSTRAP_SERVERS,
     ISOLATION_LEVEL,
@@ -56,13 +56,13 @@ class ClientConfig:
         The name of a cluster is resolved now: processes that get the result need not be connected to Ray. Raises
         ConfigError, and KafkaError if the brokers of a named cluster do not respond.
         """
-        if properties is not None and not isinstance(properties, Mapping):
-            raise ConfigError(f"the properties of a client must be a mapping, not {shown(properties)}")
         own = {} if isolation_level is None else {ISOLATION_LEVEL.name: isolation_level}
-        checked = checked_properties({**(properties or {}), **own})
+        checked = checked_properties({**checked_keys("the properties of a client", properties), **own})
         servers = client_settings(checked).bootstrap_servers if bootstrap_servers is None else bootstrap_servers
         if not servers:
             raise ConfigError("bootstrap.servers: must be set")
+        if not isinstance(servers, str):
+            raise ConfigError(f"bootstrap.servers={shown(servers)}: must be text, such as host:port")
         return cls(resolve(servers).servers, checked)
 
     def keys_of(self, schema: ConfigSchema) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from raylog.client.bootstrap import resolve
 from raylog.client.client_config import Dialer, checked_properties
-from raylog.client.given_values import shown
+from raylog.client.given_values import checked_keys
 from raylog.config.client import BOOTSTRAP_CONTROLLERS, BOOTSTRAP_SERVERS, client_settings
 from raylog.core.config import Configs, ConfigSchema, ConfigSource, Layer
 from raylog.core.errors import ConfigError
@@ -29,13 +29,10 @@ def given_config(schema: ConfigSchema, config: Mapping[str, Any] | None, argumen
 
     Raises ConfigError, and KafkaError if the brokers of a named cluster do not respond.
     """
-    if config is not None and not isinstance(config, Mapping):
-        text = "the configuration must be a mapping of Kafka's keys, such as {'bootstrap.servers': 'host:port'}"
-        raise ConfigError(f"{text}, not {shown(config)}")
-    for name in config or ():
-        if not isinstance(name, str):
-            raise ConfigError(f"{shown(name)}: the key of a configuration must be text")
-    given = {**(config or {}), **{name.replace("_", "."): value for name, value in arguments.items()}}
+    given = {
+        **checked_keys("the configuration", config),
+        **{name.replace("_", "."): value for name, value in arguments.items()},
+    }
     texts = checked_properties({name: _text(value) for name, value in given.items() if value is not None})
     plain = {name: value.reveal() if isinstance(value, Password) else value for name, value in texts.items()}
     configs = Configs(schema, [Layer(ConfigSource.STATIC_BROKER_CONFIG, schema.parse(plain))])

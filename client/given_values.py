@@ -91,6 +91,19 @@ def checked_mapping(what: str, given: Any) -> Mapping[Any, Any]:
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} must be a mapping such as a dict, not {shown(given)}")
 
 
+def checked_keys(what: str, given: Any) -> Mapping[str, Any]:
+    """A configuration whose keys are text; none for None. Raises ConfigError."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        text = f"{what} must be a mapping of Kafka's keys, such as {{'bootstrap.servers': 'host:port'}}"
+        raise ConfigError(f"{text}, not {shown(given)}")
+    for name in given:
+        if not isinstance(name, str):
+            raise ConfigError(f"{shown(name)}: the key of a configuration must be text")
+    return given
+
+
 def is_text(value: object) -> bool:
     """Whether it fits a STRING field. Brokers decide which names are valid."""
     if not isinstance(value, str):

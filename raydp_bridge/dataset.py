@@ -14,6 +14,7 @@ from ray.data.block import BlockMetadata
 from raylog.client.client_config import ClientConfig
 from raylog.protocol.records.arrow import arrow_schema
 from raylog.protocol.records.isolation import IsolationLevel
+from raylog.raydp_bridge.brokers import given_brokers
 from raylog.raydp_bridge.offset_ranges import OffsetRange
 from raylog.raydp_bridge.ranges import plan_read, read_range
 from raylog.raydp_bridge.read_options import EndingOffsets, ReadOptions, StartingOffsets
@@ -59,7 +60,7 @@ def read_dataset(
         starting_timestamp_ms=starting_timestamp_ms,
         ending_timestamp_ms=ending_timestamp_ms,
     )
-    brokers = ClientConfig.of(bootstrap_servers, client_config, isolation_level=isolation_level)
+    brokers = given_brokers(bootstrap_servers, client_config, isolation_level=isolation_level)
     return dataset_of(plan_read(options, brokers), brokers, options, concurrency=concurrency)
 
 

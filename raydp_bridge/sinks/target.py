@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from raylog.client.client_config import ClientConfig, checked_properties
 from raylog.client.given_config import given_config
+from raylog.client.given_values import checked_keys, is_text, shown
 from raylog.client.producer.producer import Producer
 from raylog.config.producer import (
     BATCH_SIZE,
@@ -19,6 +20,7 @@ from raylog.config.producer import (
 )
 from raylog.core.errors import ConfigError
 from raylog.core.password import Password
+from raylog.raydp_bridge.brokers import given_brokers
 
 _DEFAULTS: Final = {BATCH_SIZE.name: "1000000"}
 """Rows come many at a time: batches need not be small to be sent soon."""
@@ -47,14 +49,16 @@ class SinkTarget:
     ) -> SinkTarget:
         """`producer_config` has Kafka's keys of a producer, with dots or underscores. Raises ConfigError, with
         `exactly_once` also for what a transaction does not permit."""
-        if topic is not None and not topic:
-            raise ConfigError("topic='': must be the name of a topic")
-        brokers = ClientConfig.of(bootstrap_servers, client_config)
-        given = {name.replace("_", "."): value for name, value in (producer_config or {}).items()}
-        if TRANSACTIONAL_ID.name in given:
-            raise ConfigError(f"{TRANSACTIONAL_ID.name}: is chosen by the sink")
+        if topic is not None and not (is_text(topic) and topic):
+            raise ConfigError(f"topic={shown(topic)}: must be the name of a topic")
+        keys = checked_keys("producer_config", producer_config)
+        given = {name.replace("_", "."): value for name, value in keys.items()}
+        brokers = given_brokers(bootstrap_servers, client_config, producer_config=given)
         defaults = _DEFAULTS | ({ENABLE_IDEMPOTENCE.name: "true"} if exactly_once else {})
-        target = cls(topic, brokers, {**defaults, **brokers.keys_of(PRODUCER_CONFIG), **checked_properties(given)})
+        merged = {**defaults, **brokers.keys_of(PRODUCER_CONFIG), **checked_properties(given)}
+        if TRANSACTIONAL_ID.name in merged:
+            raise ConfigError(f"{TRANSACTIONAL_ID.name}: is chosen by the sink")
+        target = cls(topic, brokers, merged)
         config = target._config("any" if exactly_once else None)
         producer_settings(given_config(PRODUCER_CONFIG, config, {}).configs)
         return target

@@ -252,7 +252,16 @@ def test_an_empty_text_is_no_server() -> None:
 
 @pytest.mark.parametrize("properties", ["bootstrap.servers=nowhere:9092", [("security.protocol", "SSL")]])
 def test_properties_are_a_mapping(properties: Any) -> None:
-    with pytest.raises(ConfigError, match="the properties of a client must be a mapping, not "):
+    with pytest.raises(ConfigError, match="the properties of a client must be a mapping of Kafka's keys"):
+        ClientConfig.of("nowhere:9092", properties)
+
+
+def test_values_of_a_wrong_type_are_refused_by_name() -> None:
+    servers: Any = ["nowhere:9092"]
+    with pytest.raises(ConfigError, match=r"bootstrap\.servers=\['nowhere:9092'\]: must be text"):
+        ClientConfig.of(servers)
+    properties: Any = {7: "x"}
+    with pytest.raises(ConfigError, match="7: the key of a configuration must be text"):
         ClientConfig.of("nowhere:9092", properties)
 
 

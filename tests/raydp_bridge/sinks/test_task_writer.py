@@ -98,6 +98,11 @@ def test_keys_that_transactions_do_not_permit_are_refused_where_there_are_transa
         ({"transactional.id": "mine"}, "transactional.id: is chosen by the sink"),
         ({"compression_type": "rar"}, "compression.type='rar'"),
         ({"no.such.key": 1}, "no.such.key"),
+        (
+            {"bootstrap_servers": "other:9092"},
+            "bootstrap.servers='other:9092' in producer_config: names other brokers than",
+        ),
+        ({"compression.type": ["lz4"]}, "compression.type: a client's properties must be texts"),
     ],
 )
 def test_wrong_options_are_refused_before_a_task_starts(served: Served, config: dict[str, Any], message: str) -> None:
@@ -106,5 +111,31 @@ def test_wrong_options_are_refused_before_a_task_starts(served: Served, config: 
     assert message in raised.value.message
     with pytest.raises(ConfigError, match=r"bootstrap\.servers"):
         SinkTarget.of("t", bootstrap_servers=None, client_config=None, producer_config=None)
-    with pytest.raises(ConfigError, match="topic=''"):
-        target(served, "")
+
+
+def refused(**arguments: Any) -> str:
+    given = {"topic": "t", "bootstrap_servers": "b:9092", "client_config": None, "producer_config": None, **arguments}
+    with pytest.raises(ConfigError) as raised:
+        SinkTarget.of(given.pop("topic"), **given)
+    return raised.value.message
+
+
+def test_the_transactional_id_is_that_of_the_sink_in_the_properties_of_the_client_too() -> None:
+    for exactly_once in (False, True):
+        given = {"transactional.id": "mine"}
+        assert refused(client_config=given, exactly_once=exactly_once) == "transactional.id: is chosen by the sink"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"topic": ""}, "topic='': must be the name of a topic"),
+        ({"topic": 5}, "topic=5: must be the name of a topic"),
+        ({"bootstrap_servers": 5}, "bootstrap.servers=5: must be text, such as host:port"),
+        ({"producer_config": "acks=all"}, "producer_config must be a mapping of Kafka's keys, such as "),
+        ({"producer_config": {5: "x"}}, "5: the key of a configuration must be text"),
+        ({"client_config": [("acks", "all")]}, "client_config must be a mapping of Kafka's keys, such as "),
+    ],
+)
+def test_arguments_of_a_wrong_type_are_refused_by_name(arguments: dict[str, Any], message: str) -> None:
+    assert refused(**arguments).startswith(message)
