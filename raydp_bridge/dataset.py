@@ -12,8 +12,10 @@ from ray.data import Datasource, ReadTask
 from ray.data.block import BlockMetadata
 
 from raylog.client.client_config import ClientConfig
+from raylog.core.config import INT_MAX
 from raylog.protocol.records.arrow import arrow_schema
 from raylog.protocol.records.isolation import IsolationLevel
+from raylog.raydp_bridge.arguments import optional_integer
 from raylog.raydp_bridge.brokers import given_brokers
 from raylog.raydp_bridge.offset_ranges import OffsetRange
 from raylog.raydp_bridge.ranges import plan_read, read_range
@@ -61,7 +63,8 @@ def read_dataset(
         ending_timestamp_ms=ending_timestamp_ms,
     )
     brokers = given_brokers(bootstrap_servers, client_config, isolation_level=isolation_level)
-    return dataset_of(plan_read(options, brokers), brokers, options, concurrency=concurrency)
+    at_a_time = optional_integer("concurrency", concurrency, 1, INT_MAX)
+    return dataset_of(plan_read(options, brokers), brokers, options, concurrency=at_a_time)
 
 
 def dataset_of(

@@ -16,14 +16,19 @@ from raylog.client import range_reader
 from raylog.client.admin.admin_client import admin_client
 from raylog.client.client_config import ClientConfig
 from raylog.client.errors import AbortableError, ClientClosedError
+from raylog.client.given_values import is_text, shown
 from raylog.client.group_offsets import OffsetAndMetadata
 from raylog.client.producer.producer import Producer, producer_of
+from raylog.core.config import INT_MAX
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.protocol.records.isolation import IsolationLevel
+from raylog.raydp_bridge.arguments import checked_flag, optional_integer
+from raylog.raydp_bridge.brokers import given_brokers
 from raylog.raydp_bridge.dataset import dataset_of
 from raylog.raydp_bridge.group_plan import BatchPlan, GroupProgress, next_plan
 from raylog.raydp_bridge.offset_ranges import OffsetRange, Resolved, plan_ranges
+from raylog.raydp_bridge.partition_offsets import OFFSET_MAX
 from raylog.raydp_bridge.ranges import after_loss_checks, bounds_of, offsets_of
 from raylog.raydp_bridge.read_options import Limits, ReadOptions, StartingOffsets
 
@@ -263,12 +268,12 @@ def stream_datasets(
     the offsets that are the latest at its first batch. Records that were deleted before they were read are an error, or
     with `fail_on_data_loss=False` a warning. The other arguments are those of `read_dataset`. Raises ConfigError.
     """
-    if not group_id:
-        raise ConfigError("group_id: must not be empty")
-    if max_offsets_per_batch is not None and max_offsets_per_batch < 1:
-        raise ConfigError(f"max_offsets_per_batch={max_offsets_per_batch}: must be at least 1")
-    if not 0 < poll_interval_ms < threading.TIMEOUT_MAX:
-        raise ConfigError(f"poll_interval_ms={poll_interval_ms}: must be a positive number of milliseconds")
+    if not is_text(group_id) or not group_id:
+        raise ConfigError(f"group_id={shown(group_id)}: must be text that is not empty")
+    limit = optional_integer("max_offsets_per_batch", max_offsets_per_batch, 1, OFFSET_MAX)
+    interval: Any = poll_interval_ms
+    if not isinstance(interval, (int, float)) or not 0 < interval < threading.TIMEOUT_MAX:
+        raise ConfigError(f"poll_interval_ms={shown(poll_interval_ms)}: must be a positive number of milliseconds")
     options = ReadOptions.of(
         topic,
         starting_offsets=starting_offsets,
@@ -280,10 +285,10 @@ def stream_datasets(
         streaming=True,
     )
     return DatasetStream(
-        replace(options, limits=Limits(max_offsets_per_batch)),
-        ClientConfig.of(bootstrap_servers, client_config, isolation_level=isolation_level),
+        replace(options, limits=Limits(limit)),
+        given_brokers(bootstrap_servers, client_config, isolation_level=isolation_level),
         group_id,
-        stop_at_latest=stop_at_latest,
+        stop_at_latest=checked_flag("stop_at_latest", stop_at_latest),
         poll_interval_ms=poll_interval_ms,
-        concurrency=concurrency,
+        concurrency=optional_integer("concurrency", concurrency, 1, INT_MAX),
     )

@@ -12,9 +12,11 @@ from ray.data._internal.execution.interfaces import TaskContext
 from ray.data.block import Block, BlockAccessor
 from ray.data.datasource.datasink import WriteResult
 
+from raylog.core.config import SHORT_MAX
 from raylog.core.errors import ConfigError
+from raylog.raydp_bridge.arguments import checked_integer, optional_integer
 from raylog.raydp_bridge.sinks.columns import SPARK_TYPES, sink_columns
-from raylog.raydp_bridge.sinks.exactly_once import SinkId, check_tasks
+from raylog.raydp_bridge.sinks.exactly_once import BATCH_ID_MAX, SinkId, check_tasks
 from raylog.raydp_bridge.sinks.progress_topic import fix_tasks
 from raylog.raydp_bridge.sinks.target import SinkTarget
 from raylog.raydp_bridge.sinks.task_writer import TaskResult, write_at_least_once, write_exactly_once
@@ -67,8 +69,8 @@ class TopicDatasink(Datasink[Written]):
         )
         self._sink = None if job_id is None else SinkId(job_id, "dataset")
         self._tasks = _tasks(job_id, tasks)
-        self._batch_id = batch_id
-        self._replication_factor = replication_factor
+        self._batch_id = checked_integer("batch_id", batch_id, 0, BATCH_ID_MAX)
+        self._replication_factor = optional_integer("replication_factor", replication_factor, 1, SHORT_MAX)
 
     def get_name(self) -> str:
         return "raylog"

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from numbers import Integral
 from typing import Any, Final
 
+from raylog.client.given_values import shown
 from raylog.core.errors import ConfigError
 from raylog.core.ids import TopicPartition
 
@@ -14,7 +15,6 @@ EARLIEST: Final = -2
 LATEST: Final = -1
 OFFSET_MAX: Final = (1 << 63) - 1
 PARTITION_MAX: Final = (1 << 31) - 1
-SHOWN_CHARACTERS_MAX: Final = 200
 
 PartitionOffsets = Mapping[TopicPartition, int]
 
@@ -41,7 +41,7 @@ def checked_offsets(
     for topic, partitions in topics:
         for partition, offset in partitions:
             tp = TopicPartition(topic, _partition(key, topic, partition))
-            if not _is_integer(offset) or not least <= offset <= OFFSET_MAX:
+            if not is_integer(offset) or not least <= offset <= OFFSET_MAX:
                 raise ConfigError(f"{key}: {tp}: {shown(offset)} must be an integer between {least} and {OFFSET_MAX}")
             if tp in offsets:
                 raise ConfigError(f"{key}: contains {tp} twice")
@@ -79,12 +79,6 @@ def listed(partitions: Iterable[TopicPartition]) -> str:
     return ", ".join(names[:10]) + more
 
 
-def shown(value: object) -> str:
-    """A value as a message shows it; only the beginning of a long one."""
-    text = repr(value)
-    return text if len(text) <= SHOWN_CHARACTERS_MAX else f"{text[:SHOWN_CHARACTERS_MAX]}..."
-
-
 class _Pairs:
     """An object of JSON as it was written: a name that occurs twice is an error here, and is not in a dictionary."""
 
@@ -109,7 +103,7 @@ def _topics(key: str, text: str, example: str) -> Iterator[tuple[str, Any]]:
         yield topic, partitions
 
 
-def _is_integer(value: object) -> bool:
+def is_integer(value: object) -> bool:
     """Whether it is an integer of Python or of numpy."""
     return isinstance(value, Integral) and not isinstance(value, bool)
 
@@ -118,7 +112,7 @@ def _partition(key: str, topic: str, partition: object) -> int:
     number: Any = partition
     if isinstance(partition, str) and partition.isascii() and partition.isdigit() and len(partition) < 11:
         number = int(partition)
-    if not _is_integer(number) or not 0 <= number <= PARTITION_MAX:
+    if not is_integer(number) or not 0 <= number <= PARTITION_MAX:
         raise ConfigError(f"{key}: {shown(topic)} contains {shown(partition)}, which is not the number of a partition")
     return int(number)
 

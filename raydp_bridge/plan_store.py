@@ -15,7 +15,7 @@ import os
 import re
 import uuid
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from raylog.core.errors import ConfigError
 from raylog.raydp_bridge.stream_plan import BatchPlan
@@ -30,7 +30,8 @@ class PlanStore:
 
     def __init__(self, location: str | os.PathLike[str]) -> None:
         """Raises ConfigError."""
-        text = re.sub("^file:(//)?", "", os.fspath(location)) if location else ""
+        given: Any = location
+        text = re.sub("^file:(//)?", "", os.fspath(given)) if isinstance(given, (str, os.PathLike)) else ""
         if not text or _SCHEME.match(text):
             raise ConfigError(
                 f"plan_location={location!r}: must be a directory in the file system of the driver's node"

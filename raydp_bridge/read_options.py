@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from raylog.client.given_values import checked_keys, is_text, shown
 from raylog.config.admin import ADMIN_CONFIG
 from raylog.config.client import is_read_by_client, is_secret_of_client
 from raylog.config.consumer import CONSUMER_CONFIG
@@ -23,6 +24,7 @@ from raylog.core.errors import ConfigError
 from raylog.core.ids import TopicPartition
 from raylog.core.password import Password
 from raylog.protocol.records.arrow import COLUMNS, choose_columns
+from raylog.raydp_bridge.arguments import checked_flag, checked_integer, optional_integer
 from raylog.raydp_bridge.partition_offsets import (
     EARLIEST,
     LATEST,
@@ -32,7 +34,6 @@ from raylog.raydp_bridge.partition_offsets import (
     listed,
     parse_offsets,
     parse_partitions,
-    shown,
 )
 
 MIN_PARTITIONS_MAX: Final = 100_000
@@ -201,9 +202,9 @@ class ReadOptions:
             starting,
             ending,
             columns=choose_columns(columns),
-            min_partitions=check_min_partitions(min_partitions),
-            skip_malformed=skip_malformed,
-            fail_on_data_loss=fail_on_data_loss,
+            min_partitions=optional_integer("min_partitions", min_partitions, 1, MIN_PARTITIONS_MAX),
+            skip_malformed=checked_flag("skip_malformed", skip_malformed),
+            fail_on_data_loss=checked_flag("fail_on_data_loss", fail_on_data_loss),
         )
 
     @classmethod
@@ -238,7 +239,7 @@ class ReadOptions:
             _properties(texts.kafka),
             _columns(texts),
             texts.flag("failOnDataLoss", default=True),
-            check_min_partitions(texts.count("minPartitions")),
+            optional_integer("minPartitions", texts.count("minPartitions"), 1, MIN_PARTITIONS_MAX),
             limits,
             texts.flag("skipMalformed", default=False),
             _warnings(texts, streaming=streaming),
@@ -269,32 +270,23 @@ def _check_order(where: str, start: int, end: int) -> None:
         raise ConfigError(f"{where}: the end {end} is before the start {start}")
 
 
-def check_min_partitions(count: int | None) -> int | None:
-    """Raises ConfigError."""
-    if count is not None and not 1 <= count <= MIN_PARTITIONS_MAX:
-        raise ConfigError(f"minPartitions={count}: must be between 1 and {MIN_PARTITIONS_MAX}")
-    return count
-
-
-def subscribed(topics: str | Sequence[str]) -> Subscription:
-    """The subscription to one topic, or to several. Raises ConfigError."""
-    names = tuple(dict.fromkeys([topics] if isinstance(topics, str) else topics))
-    if not names or not all(names):
-        raise ConfigError(f"subscribe={shown(topics)}: no topics to subscribe to")
-    return Subscription(topics=names)
+def subscribed(topics: Any) -> Subscription:
+    """The subscription to one topic, given by its name, or to several. Raises ConfigError."""
+    names = [topics] if isinstance(topics, str) else list(topics) if isinstance(topics, Iterable) else []
+    if not names or not all(is_text(name) and name for name in names):
+        raise ConfigError(f"topic={shown(topics)}: must be the name of a topic, or a list of such names")
+    return Subscription(topics=tuple(dict.fromkeys(names)))
 
 
 def _timestamp(key: str, timestamp_ms: Any) -> Position:
-    if isinstance(timestamp_ms, bool) or not isinstance(timestamp_ms, int) or not 0 <= timestamp_ms <= OFFSET_MAX:
-        raise ConfigError(f"{key}={shown(timestamp_ms)}: must be an integer between 0 and {OFFSET_MAX}")
-    return Position(key, timestamp_ms, by_time=True, or_latest=True)
+    return Position(key, checked_integer(key, timestamp_ms, 0, OFFSET_MAX), by_time=True, or_latest=True)
 
 
-def _position(key: str, asked: str | Mapping[Any, Any], topics: Sequence[str]) -> Position:
+def _position(key: str, asked: Any, topics: Sequence[str]) -> Position:
     """A position given in Python: "earliest", "latest", offsets by partition if there is one topic, or by topic and
     partition. Raises ConfigError."""
-    if isinstance(asked, str):
-        named = {"earliest": EARLIEST, "latest": LATEST}.get(asked)
+    if not isinstance(asked, Mapping):
+        named = {"earliest": EARLIEST, "latest": LATEST}.get(asked) if isinstance(asked, str) else None
         if named is None:
             raise ConfigError(f"{key}={shown(asked)}: must be 'earliest', 'latest' or an offset for each partition")
         return Position(key, named)
@@ -315,8 +307,8 @@ class _Texts:
         self._texts: dict[str, str] = {}
         self.kafka: dict[str, str | Password] = {}
         known = {name.lower() for name in NAMES}
-        for name, value in options.items():
-            lowered = str(name).lower()
+        for name, value in checked_keys("the options", options).items():
+            lowered = name.lower()
             kept: dict[str, Any] = self._texts
             if lowered.startswith(_KAFKA):
                 kept, lowered = self.kafka, lowered.removeprefix(_KAFKA)

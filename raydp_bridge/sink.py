@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
@@ -11,9 +12,12 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from raylog.client.given_values import checked_mapping, shown
+from raylog.core.config import LONG_MAX, SHORT_MAX
 from raylog.core.errors import ConfigError
+from raylog.raydp_bridge.arguments import checked_integer, optional_integer
 from raylog.raydp_bridge.sinks.columns import sink_columns
-from raylog.raydp_bridge.sinks.exactly_once import SinkId
+from raylog.raydp_bridge.sinks.exactly_once import SinkId, check_tasks
 from raylog.raydp_bridge.sinks.progress_topic import fix_tasks
 from raylog.raydp_bridge.sinks.spool import SPOOL_BYTES
 from raylog.raydp_bridge.sinks.target import SinkTarget
@@ -76,7 +80,7 @@ def write_stream(
     df: DataFrame,
     topic: str | None = None,
     *,
-    checkpoint_location: str,
+    checkpoint_location: str | os.PathLike[str],
     sink: str = "sink",
     tasks: int | None = None,
     bootstrap_servers: str | None = None,
@@ -91,6 +95,11 @@ def write_stream(
     `trigger` has the arguments of Spark's `trigger`, such as `{"availableNow": True}`. The other arguments are those of
     `write_topic` and of `ExactlyOnceSink`. Raises ConfigError.
     """
+    location: Any = checkpoint_location
+    if not isinstance(location, (str, os.PathLike)) or not os.fspath(location):
+        raise ConfigError(f"checkpoint_location={shown(location)}: must be the directory of the query's checkpoint")
+    if trigger is not None:
+        checked_mapping("trigger", trigger)
     sink_columns(df.dtypes, topic)
     _check_speculation(df)
     writes = ExactlyOnceSink(
@@ -106,7 +115,7 @@ def write_stream(
         writes.write(batch, batch_id)
 
     writer = df.writeStream.foreachBatch(write).outputMode(output_mode)
-    writer = writer.option("checkpointLocation", checkpoint_location)
+    writer = writer.option("checkpointLocation", os.fspath(checkpoint_location))
     if trigger:
         writer = writer.trigger(**trigger)
     if query_name is not None:
@@ -150,11 +159,12 @@ class ExactlyOnceSink:
             exactly_once=True,
         )
         SinkId("any", sink, first_batch)
+        check_tasks(tasks, None, default=1)
         self._sink = sink
         self._first_batch = first_batch
         self._tasks = tasks
-        self._replication_factor = replication_factor
-        self._spool_bytes = spool_bytes
+        self._replication_factor = optional_integer("replication_factor", replication_factor, 1, SHORT_MAX)
+        self._spool_bytes = checked_integer("spool_bytes", spool_bytes, 0, LONG_MAX)
 
     def write(self, batch: DataFrame, batch_id: int, *, query_id: str | None = None) -> WrittenBatch:
         """Write the rows of this batch, unless they were written. Without `query_id`, the id of the running query.

@@ -22,7 +22,9 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any, Final
 
+from raylog.client.given_values import is_text, shown
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
+from raylog.raydp_bridge.arguments import checked_integer, optional_integer
 
 _VERSION: Final = 1
 _SINK_NAME: Final = re.compile(r"[A-Za-z0-9._]{1,100}")
@@ -51,12 +53,11 @@ class SinkId:
     """The id of the first batch that is written to the sink."""
 
     def __post_init__(self) -> None:
-        if not _JOB_ID.fullmatch(self.job_id):
-            raise ConfigError(f"job id {self.job_id!r}: must be 1 to 100 of the characters A-Z a-z 0-9 . _ -")
-        if not _SINK_NAME.fullmatch(self.sink):
-            raise ConfigError(f"sink={self.sink!r}: must be 1 to 100 of the characters A-Z a-z 0-9 . _")
-        if not 0 <= self.first_batch <= BATCH_ID_MAX:
-            raise ConfigError(f"first_batch={self.first_batch}: must be between 0 and {BATCH_ID_MAX}")
+        if not is_text(self.job_id) or not _JOB_ID.fullmatch(self.job_id):
+            raise ConfigError(f"job id {shown(self.job_id)}: must be 1 to 100 of the characters A-Z a-z 0-9 . _ -")
+        if not is_text(self.sink) or not _SINK_NAME.fullmatch(self.sink):
+            raise ConfigError(f"sink={shown(self.sink)}: must be 1 to 100 of the characters A-Z a-z 0-9 . _")
+        checked_integer("first_batch", self.first_batch, 0, BATCH_ID_MAX)
 
     @property
     def progress_topic(self) -> str:
@@ -150,8 +151,7 @@ def decide_without_record(sink: SinkId, batch_id: int, where: str) -> None:
 
 def check_tasks(given: int | None, fixed: int | None, *, default: int) -> int:
     """The number of tasks: that of the partitions of the progress topic, if it exists. Raises ConfigError."""
-    if given is not None and not 1 <= given <= TASKS_MAX:
-        raise ConfigError(f"tasks={given}: must be between 1 and {TASKS_MAX}")
+    given = optional_integer("tasks", given, 1, TASKS_MAX)
     if fixed is None:
         return default if given is None else given
     if given not in (None, fixed):

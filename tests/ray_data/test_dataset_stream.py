@@ -118,6 +118,11 @@ def test_deleted_records_are_an_error_or_a_warning(servers: str, topic: str) -> 
     ("given", "said"),
     [
         ({"group_id": ""}, "group_id"),
+        ({"group_id": 5}, "group_id=5"),
+        ({"max_offsets_per_batch": "5"}, "max_offsets_per_batch='5'"),
+        ({"poll_interval_ms": "5"}, "poll_interval_ms='5'"),
+        ({"stop_at_latest": "false"}, "stop_at_latest='false'"),
+        ({"concurrency": "2"}, "concurrency='2'"),
         ({"max_offsets_per_batch": 0}, "max_offsets_per_batch=0"),
         ({"poll_interval_ms": float("inf")}, "poll_interval_ms=inf"),
         ({"poll_interval_ms": float("nan")}, "poll_interval_ms=nan"),

@@ -123,6 +123,8 @@ def test_a_job_without_a_fixed_order_is_refused(servers: str, topic: str) -> Non
         ({"job_id": "j", "tasks": 0}, "tasks=0"),
         ({"job_id": "j", "tasks": 1 << 40}, "tasks=1099511627776"),
         ({"job_id": "a b", "tasks": 1}, "job id 'a b'"),
+        ({"job_id": 5, "tasks": 1}, "job id 5"),
+        ({"job_id": "j", "tasks": 1, "batch_id": "0"}, "batch_id='0'"),
         ({"producer_config": {"transactional.id": "t"}}, "transactional.id"),
         ({"producer_config": {"linger.ms": "soon"}}, "linger.ms"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -145,7 +146,7 @@ REFUSED_ALWAYS: list[tuple[dict[str, Any], str]] = [
     ({"minPartitions": "0"}, "minPartitions='0': must be an integer between 1 and"),
     ({"minPartitions": "-1"}, "minPartitions='-1': must be an integer between 1 and"),
     ({"minPartitions": "1e3"}, "minPartitions='1e3': must be an integer between 1 and"),
-    ({"minPartitions": "100001"}, "minPartitions=100001: must be between 1 and 100000"),
+    ({"minPartitions": "100001"}, "minPartitions=100001: must be an integer between 1 and 100000"),
     ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger='0': must be an integer between 1 and"),
     ({"minOffsetsPerTrigger": "x" * 10_000}, "minOffsetsPerTrigger='xxx"),
     (
@@ -299,6 +300,58 @@ def test_positions_in_python_are_names_or_offsets_by_partition_and_topic(
     )
     assert options.subscription.topics == tuple(topics)
     assert options.ending.value == value
+
+
+@pytest.mark.parametrize(
+    ("argument", "values", "rule"),
+    [
+        (
+            "topic",
+            [5, None, b"t", [], ["t", 5], [b"t"], [None], ["t", ""], ""],
+            "must be the name of a topic, or a list",
+        ),
+        ("starting_offsets", [5, None, b"x", [1]], "must be 'earliest', 'latest' or an offset for each partition"),
+        ("ending_offsets", [5, None, ["latest"]], "must be 'earliest', 'latest' or an offset for each partition"),
+        ("min_partitions", ["5", 5.0, True, [1], 0], "must be an integer between 1 and 100000"),
+        ("starting_timestamp_ms", ["5", 5.0, True, -1], "must be an integer between 0 and"),
+        ("columns", [5, "value", []], "must be a list of at least one of key, value"),
+        ("skip_malformed", ["false", 0, None], "must be True or False"),
+        ("fail_on_data_loss", ["false", 0, None], "must be True or False"),
+    ],
+)
+def test_arguments_of_a_wrong_type_are_refused_by_name(argument: str, values: list[Any], rule: str) -> None:
+    given: dict[str, Any] = {
+        "topic": "t",
+        "starting_offsets": "earliest",
+        "ending_offsets": "latest",
+        "columns": None,
+        "min_partitions": None,
+        "skip_malformed": False,
+    }
+    for value in values:
+        with pytest.raises(ConfigError) as refused:
+            ReadOptions.of(**(given | {argument: value}))
+        assert refused.value.message.startswith(f"{argument}={value!r}: {rule}")
+
+
+def test_options_that_are_no_mapping_of_names_are_refused() -> None:
+    for options in (5, None, {5: "x"}):
+        with pytest.raises(ConfigError):
+            ReadOptions.parse(options, streaming=False)  # type: ignore[arg-type]
+
+
+def test_integers_of_numpy_are_integers() -> None:
+    number: Any = np.int64
+    options = ReadOptions.of(
+        ("t",),
+        starting_offsets={number(0): number(4)},
+        ending_offsets="latest",
+        columns=None,
+        min_partitions=number(3),
+        skip_malformed=False,
+    )
+    assert (options.starting.value, options.min_partitions) == ({T0: 4}, 3)
+    assert type(options.min_partitions) is int
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -98,9 +99,20 @@ def test_old_plans_are_removed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "location",
-    ["", "file:", "s3a://bucket/plans", "hdfs://name/plans", "dbfs:/plans", "file:s3a:/plans", "/proc/none/plans"],
+    [
+        "",
+        "file:",
+        "s3a://bucket/plans",
+        "hdfs://name/plans",
+        "dbfs:/plans",
+        "file:s3a:/plans",
+        "/proc/none/plans",
+        5,
+        b"p",
+        ["p"],
+    ],
 )
-def test_a_location_that_is_no_directory_is_refused(location: str) -> None:
+def test_a_location_that_is_no_directory_is_refused(location: Any) -> None:
     with pytest.raises(ConfigError, match="plan_location="):
         PlanStore(location)
 

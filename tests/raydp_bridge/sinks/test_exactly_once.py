@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -79,16 +80,28 @@ def test_the_number_of_tasks_is_that_of_the_first_batch() -> None:
     assert check_tasks(5, None, default=3) == 5
     assert check_tasks(None, 5, default=3) == 5
     assert check_tasks(5, 5, default=3) == 5
-    for given_tasks, fixed in ((4, 5), (0, None), (-1, None), (TASKS_MAX + 1, None)):
-        with pytest.raises(ConfigError, match=f"tasks={given_tasks}"):
+    wrong: list[tuple[Any, int | None]] = [(4, 5), (0, None), (-1, None), (TASKS_MAX + 1, None), ("5", None), (5.0, 5)]
+    for given_tasks, fixed in wrong:
+        with pytest.raises(ConfigError, match=f"tasks={given_tasks!r}"):
             check_tasks(given_tasks, fixed, default=3)
 
 
 @pytest.mark.parametrize(
     ("job_id", "sink", "first_batch"),
-    [("", "s", 0), ("a/b", "s", 0), ("a" * 101, "s", 0), ("j", "", 0), ("j", "a-b", 0), ("j", "s", -1), ("j", "ü", 0)],
+    [
+        ("", "s", 0),
+        ("a/b", "s", 0),
+        ("a" * 101, "s", 0),
+        ("j", "", 0),
+        ("j", "a-b", 0),
+        ("j", "s", -1),
+        ("j", "ü", 0),
+        (5, "s", 0),
+        ("j", None, 0),
+        ("j", "s", "0"),
+    ],
 )
-def test_names_are_those_of_topics(job_id: str, sink: str, first_batch: int) -> None:
+def test_names_are_those_of_topics(job_id: Any, sink: Any, first_batch: Any) -> None:
     with pytest.raises(ConfigError):
         SinkId(job_id, sink, first_batch)
 
