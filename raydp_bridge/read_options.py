@@ -372,7 +372,8 @@ def _subscription(texts: _Texts) -> Subscription:
 
 
 def _starting(texts: _Texts, *, streaming: bool) -> Position:
-    text = (texts.get("startingOffsetsByTimestampStrategy") or "error").strip().lower()
+    given = texts.get("startingOffsetsByTimestampStrategy")
+    text = "error" if given is None else given.strip().lower()
     if text not in ("error", "latest"):
         raise ConfigError(f"startingOffsetsByTimestampStrategy={shown(text)}: must be error or latest")
     found = _by_time(texts, "startingTimestamp", "startingOffsetsByTimestamp", or_latest=text == "latest")
@@ -394,7 +395,8 @@ def _by_time(texts: _Texts, everywhere: str, each: str, *, or_latest: bool) -> P
 
 
 def _by_offset(texts: _Texts, name: str, default: Literal["earliest", "latest"]) -> Position:
-    text = (texts.get(name) or default).strip()
+    given = texts.get(name)
+    text = default if given is None else given.strip()
     named = {"earliest": EARLIEST, "latest": LATEST}.get(text.lower())
     return Position(name, parse_offsets(name, text) if named is None else named)
 

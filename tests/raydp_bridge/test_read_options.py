@@ -135,6 +135,8 @@ REFUSED_ALWAYS: list[tuple[dict[str, Any], str]] = [
     ({"kafka__isolation__level": "read_comitted"}, "isolation.level='read_comitted': must be one of"),
     ({"maxOffsetPerTrigger": "5"}, "'maxOffsetPerTrigger': is not an option of this source; it has subscribe, "),
     ({"SUBSCRIBE": "t"}, "'SUBSCRIBE': is given twice; names are case-insensitive"),
+    ({"startingOffsets": ""}, "startingOffsets='': must be JSON such as"),
+    ({"startingOffsetsByTimestampStrategy": ""}, "startingOffsetsByTimestampStrategy='': must be error or latest"),
     ({"startingOffsets": "beginning"}, "startingOffsets='beginning': must be JSON such as"),
     ({"startingTimestamp": "soon"}, "startingTimestamp='soon': must be an integer between 0 and"),
     ({"startingTimestamp": "9" * 30}, "must be an integer between 0 and"),
@@ -165,6 +167,7 @@ REFUSED_ALWAYS: list[tuple[dict[str, Any], str]] = [
 REFUSED_IN_BATCHES: list[tuple[dict[str, Any], str]] = [
     ({"startingOffsets": "latest"}, "startingOffsets: a starting offset cannot be latest in batch queries"),
     ({"startingOffsets": '{"t":{"0":-1}}'}, "startingOffsets: a starting offset cannot be latest in batch queries"),
+    ({"endingOffsets": ""}, "endingOffsets='': must be JSON such as"),
     ({"endingOffsets": "earliest"}, "endingOffsets: an ending offset cannot be earliest in batch queries"),
     ({"endingOffsets": '{"t":{"0":-2}}'}, "endingOffsets: an ending offset cannot be earliest in batch queries"),
     ({"startingOffsets": '{"t":{"0":5}}', "endingOffsets": '{"t":{"0":4}}'}, "the end 4 is before the start 5"),
