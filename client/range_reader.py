@@ -28,14 +28,18 @@ TIMEOUT_SECONDS = 30.0
 
 
 def partition_counts(brokers: ClientConfig, topics: Sequence[str] | None) -> dict[str, int]:
-    """The number of partitions of each of these topics that exists, or of all topics. Raises KafkaError."""
+    """The number of partitions of each of these topics that exists, or of all that are not internal.
+
+    Raises KafkaError.
+    """
     given = config_of(brokers, client_id=CLIENT_ID)
     with BlockingCalls(given, waits_for_brokers=False, topics=topics or ()) as calls:
         try:
             described = calls.run(describe_topics(topics), TIMEOUT_SECONDS)
         except UnknownTopicError as error:
             described = error.results
-        return {topic: len(each.partitions) for topic, each in described.items()}
+        chosen = [each for each in described.values() if topics is not None or not each.is_internal]
+        return {each.name: len(each.partitions) for each in chosen}
 
 
 def offsets_at(brokers: ClientConfig, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:

@@ -40,7 +40,7 @@ class TopicReader(Protocol):
     """
 
     def partition_counts(self, brokers: ClientConfig, topics: Sequence[str] | None) -> Mapping[str, int]:
-        """The number of partitions of each of these topics that exists, or of all topics."""
+        """The number of partitions of each of these topics that exists, or of all that are not internal."""
 
     def offsets_at(
         self, brokers: ClientConfig, timestamps: Mapping[TopicPartition, int]

@@ -92,11 +92,11 @@ class Subscription:
         return None if self.pattern else self.topics or tuple(sorted({tp.topic for tp in self.partitions}))
 
     def select(self, partition_counts: Mapping[str, int]) -> frozenset[TopicPartition]:
-        """The partitions to read, of topics with so many partitions; internal topics are not matched by a pattern."""
+        """The partitions to read, of topics with so many partitions."""
         existing = {
             TopicPartition(topic, number)
             for topic, count in partition_counts.items()
-            if not self.pattern or (re.fullmatch(self.pattern, topic) and not topic.startswith("__"))
+            if not self.pattern or re.fullmatch(self.pattern, topic)
             for number in range(count)
         }
         topics = frozenset(self.topics)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Self, TypeVar
 from uuid import UUID
 
 import pytest
 
 from raylog.client import range_reader
+from raylog.client.admin.admin_client import AdminClient
 from raylog.client.admin.calls import Call, Results, Steps
+from raylog.client.admin.topics import NewTopic
 from raylog.client.client_config import ClientConfig
 from raylog.client.cluster_metadata import LocatedPartition, TopicMetadata
 from raylog.client.cluster_view import Node
@@ -21,6 +24,7 @@ from raylog.protocol.fetch import FetchRequest
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.isolation import READ_COMMITTED
 from raylog.protocol.records.reader import whole_batches
+from tests.client.served import serve
 
 T = TypeVar("T")
 TP = TopicPartition("t", 0)
@@ -106,3 +110,14 @@ def test_a_range_that_was_deleted_is_an_error(monkeypatch: pytest.MonkeyPatch) -
 def test_a_partial_batch_at_the_end_is_dropped() -> None:
     assert whole_batches(memoryview(ANSWERS[2])) == (len(batch(0, 4) + batch(4, 2)), 6)
     assert whole_batches(memoryview(ANSWERS[2])[:70]) == (0, 0)
+
+
+def test_all_topics_are_those_that_the_brokers_do_not_call_internal(tmp_path: Path) -> None:
+    with serve(tmp_path) as served, AdminClient(bootstrap_servers=served.plain) as admin:
+        admin.create_topics(NewTopic("__mine", 2, 1))
+        admin.list_consumer_group_offsets("any")  # its coordinator needs a topic
+        offsets = "__consumer_offsets"
+        brokers = ClientConfig(served.plain)
+        named = range_reader.partition_counts(brokers, ["__mine", offsets])
+        assert named.keys() == {"__mine", offsets}
+        assert range_reader.partition_counts(brokers, None) == {"__mine": 2}
