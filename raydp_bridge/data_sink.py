@@ -34,13 +34,14 @@ class Written(WriterCommitMessage):
 
 class BatchWriter(DataSourceArrowWriter):
     def __init__(self, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
-        """Raises ConfigError for wrong options and columns."""
+        """Raises ConfigError for wrong options and columns, and KafkaError if the topic does not exist."""
         if overwrite:
             raise ConfigError('the save mode "overwrite" is not allowed; records can only be added, by mode("append")')
         self._target = sink_target(options)
         self._names = schema.names
         types = [(each.name, each.dataType.simpleString()) for each in schema.fields]
         self._columns = sink_columns(types, self._target.topic)
+        self._target.require_topic()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         return Written(write_at_least_once(self._chosen(iterator), self._target).total())

@@ -79,6 +79,7 @@ class TopicDatasink(Datasink[Written]):
         """In the driver, before the tasks. Raises ConfigError and KafkaError."""
         if isinstance(schema, pa.Schema):
             _columns(schema, self._target.topic)
+        self._target.require_topic()
         if self._sink is not None:
             if not DataContext.get_current().execution_options.preserve_order:
                 raise ConfigError(

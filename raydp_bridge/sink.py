@@ -64,12 +64,14 @@ def write_topic(
     further keys of a producer, such as compression.type.
 
     A task that fails is started again by Spark, and writes all of its rows again. Raises ConfigError for wrong columns
-    and options before a task starts; a record that was refused fails its task with Kafka's error.
+    and options, and KafkaError if the topic does not exist, before a task starts; a record that was refused fails its
+    task with Kafka's error.
     """
     columns = sink_columns(df.dtypes, topic)
     target = SinkTarget.of(
         topic, bootstrap_servers=bootstrap_servers, client_config=client_config, producer_config=producer_config
     )
+    target.require_topic()
     counts: Counter[str] = Counter()
     for row in df.select(*columns).mapInArrow(_at_least_once(target), _COUNTS).collect():
         counts[row["topic"]] += row["records"]
@@ -93,7 +95,7 @@ def write_stream(
     """Start a query that writes each row of a streaming DataFrame exactly once, by `ExactlyOnceSink`.
 
     `trigger` has the arguments of Spark's `trigger`, such as `{"availableNow": True}`. The other arguments are those of
-    `write_topic` and of `ExactlyOnceSink`. Raises ConfigError.
+    `write_topic` and of `ExactlyOnceSink`. Raises ConfigError, and KafkaError if the topic does not exist.
     """
     location: Any = checkpoint_location
     if not isinstance(location, (str, os.PathLike)) or not os.fspath(location):
@@ -150,7 +152,8 @@ class ExactlyOnceSink:
         first_batch: int = 0,
         spool_bytes: int = SPOOL_BYTES,
     ) -> None:
-        """Rows of a task beyond `spool_bytes` wait in a temporary file. Raises ConfigError."""
+        """Rows of a task beyond `spool_bytes` wait in a temporary file. Raises ConfigError, and KafkaError if the topic
+        does not exist."""
         self._target = SinkTarget.of(
             topic,
             bootstrap_servers=bootstrap_servers,
@@ -165,6 +168,7 @@ class ExactlyOnceSink:
         self._tasks = tasks
         self._replication_factor = optional_integer("replication_factor", replication_factor, 1, SHORT_MAX)
         self._spool_bytes = checked_integer("spool_bytes", spool_bytes, 0, LONG_MAX)
+        self._target.require_topic()
 
     def write(self, batch: DataFrame, batch_id: int, *, query_id: str | None = None) -> WrittenBatch:
         """Write the rows of this batch, unless they were written. Without `query_id`, the id of the running query.

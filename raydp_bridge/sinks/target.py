@@ -14,6 +14,7 @@ from raylog.client.producer.producer import Producer
 from raylog.config.producer import (
     BATCH_SIZE,
     ENABLE_IDEMPOTENCE,
+    MAX_BLOCK_MS,
     PRODUCER_CONFIG,
     TRANSACTIONAL_ID,
     producer_settings,
@@ -26,6 +27,9 @@ _DEFAULTS: Final = {BATCH_SIZE.name: "1000000"}
 """Rows come many at a time: batches need not be small to be sent soon."""
 CLOSE_SECONDS: Final = 10.0
 """How long a task that has failed waits for the abort of its transaction. Its next attempt aborts it otherwise."""
+
+TOPIC_WAIT_MS: Final = 10_000
+"""How long a write waits at its start for a topic that the brokers do not know, or are creating."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,15 @@ class SinkTarget:
     def _config(self, transactional_id: str | None) -> dict[str, Any]:
         own = {} if transactional_id is None else {TRANSACTIONAL_ID.name: transactional_id}
         return {**self.producer_config, "bootstrap.servers": self.brokers.bootstrap_servers, **own}
+
+    def require_topic(self) -> None:
+        """In the driver, since each attempt of each task would wait for the topic. Brokers may create it.
+
+        Raises KafkaError, after max.block.ms if that is given, otherwise after TOPIC_WAIT_MS.
+        """
+        if self.topic is not None:
+            with Producer({MAX_BLOCK_MS.name: TOPIC_WAIT_MS, **self._config(None)}) as producer:
+                producer.partitions_for(self.topic)
 
     @contextmanager
     def producer(self, transactional_id: str | None = None) -> Iterator[Producer]:

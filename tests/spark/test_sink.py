@@ -13,7 +13,7 @@ from pyspark.sql.functions import col, expr
 from raylog.client.admin.admin_client import AdminClient
 from raylog.client.admin.configs import ConfigResource, ConfigResourceType
 from raylog.client.producer.producer import Producer
-from raylog.core.errors import ConfigError
+from raylog.core.errors import ConfigError, KafkaError
 from raylog.raydp_bridge.sink import ExactlyOnceSink, WrittenBatch, write_stream, write_topic
 from tests.client.served import Served, serve
 
@@ -51,6 +51,29 @@ def test_wrong_columns_are_refused_before_a_task_starts(spark: SparkSession, ser
         write_topic(spark.range(1).select(expr("'x' AS value")), bootstrap_servers=served.plain)
     with pytest.raises(ConfigError, match="value attribute unsupported type bigint"):
         write_topic(spark.range(1).withColumnRenamed("id", "value"), "t", bootstrap_servers=served.plain)
+
+
+def test_a_topic_that_does_not_exist_is_refused_before_a_task_starts(
+    spark: SparkSession, served: Served, tmp_path: Path
+) -> None:
+    config = {"max.block.ms": 200}
+    with pytest.raises(KafkaError, match="no metadata of topic 'nowhere'"):
+        write_topic(
+            spark.range(0).select(expr("'x' AS value")),
+            "nowhere",
+            bootstrap_servers=served.plain,
+            producer_config=config,
+        )
+    rows = spark.readStream.format("rate").load().select(expr("'x' AS value"))
+    with pytest.raises(KafkaError, match="no metadata of topic 'nowhere'"):
+        write_stream(
+            rows,
+            "nowhere",
+            checkpoint_location=str(tmp_path),
+            bootstrap_servers=served.plain,
+            producer_config=config,
+        )
+    assert not spark.streams.active
 
 
 def test_each_row_of_a_stream_is_there_once_after_failures_and_restarts(
@@ -110,7 +133,7 @@ def test_a_batch_without_rows_is_recorded_by_every_task(spark: SparkSession, ser
 
 
 def test_speculation_is_refused(spark: SparkSession, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    sink = ExactlyOnceSink("t", bootstrap_servers=served.plain)
+    sink = ExactlyOnceSink(served.new_topic(), bootstrap_servers=served.plain)
     conf = spark.sparkContext.getConf().set("spark.speculation", "true")
     monkeypatch.setattr(type(spark.sparkContext), "getConf", lambda _: conf)
     with pytest.raises(ConfigError, match=r"spark\.speculation=true: must be false"):

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from raylog.client.admin.admin_client import AdminClient
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
+from raylog.raydp_bridge.datasink import TopicDatasink
+from raylog.raydp_bridge.sink import ExactlyOnceSink
+from raylog.raydp_bridge.sinks import target as sinks_target
 from raylog.raydp_bridge.sinks.target import SinkTarget
 from raylog.raydp_bridge.sinks.task_writer import write_at_least_once
 from tests.client.served import Served, serve
+from tests.support.cluster_thread import cluster_thread
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +117,30 @@ def test_wrong_options_are_refused_before_a_task_starts(served: Served, config: 
     assert message in raised.value.message
     with pytest.raises(ConfigError, match=r"bootstrap\.servers"):
         SinkTarget.of("t", bootstrap_servers=None, client_config=None, producer_config=None)
+
+
+def test_a_write_waits_for_its_topic_once_and_less_than_a_task_would(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target(served, served.new_topic()).require_topic()
+    target(served, None).require_topic()
+    monkeypatch.setattr(sinks_target, "TOPIC_WAIT_MS", 100)
+    for config, waited_ms in (({}, 100), ({"max.block.ms": 200}, 200)):
+        with pytest.raises(KafkaError, match=f"no metadata of topic 'nowhere' within {waited_ms} ms"):
+            target(served, "nowhere", **config).require_topic()
+    with pytest.raises(KafkaError, match="no metadata of topic 'nowhere' within 100 ms"):
+        TopicDatasink("nowhere", bootstrap_servers=served.plain).on_write_start()
+    with pytest.raises(KafkaError, match="no metadata of topic 'nowhere' within 100 ms"):
+        ExactlyOnceSink("nowhere", bootstrap_servers=served.plain)
+
+
+def test_a_topic_that_brokers_create_by_themselves_is_created_by_a_write(tmp_path: Path) -> None:
+    config = {"listeners": "PLAINTEXT://localhost:0", "advertised.listeners": "PLAINTEXT://localhost:0"}
+    with cluster_thread({**config, "auto.create.topics.enable": "true"}, tmp_path) as running:
+        servers = f"localhost:{running.broker.endpoints['PLAINTEXT'].port}"
+        ExactlyOnceSink("made", bootstrap_servers=servers)
+        with AdminClient(bootstrap_servers=servers) as admin:
+            assert [each.name for each in admin.list_topics()] == ["made"]
 
 
 def refused(**arguments: Any) -> str:
