@@ -97,7 +97,8 @@ class Planner:
         if batch and previous is None:
             raise ConfigError(
                 f"plan_location={self._store.location}: has no plan of batch {batch - 1}, which the checkpoint of the "
-                "query requires; use the plan location that the query was started with"
+                "query requires. Use the plan location that the query was started with. If a function of foreachBatch "
+                "did not read the DataFrame of that batch, begin with a new checkpoint and let it read each DataFrame"
             )
         starts, bounds = self._starts(previous)
         waited_ms = (time.monotonic() - self._last_trigger) * 1000

@@ -72,8 +72,9 @@ def read_stream(
 
     docs/spark.md lists the options. `plan_location` is a directory that belongs to the checkpoint of one query: it is
     kept, moved and deleted with it. The number of tasks per batch is that of the partitions when the stream begins, or
-    minPartitions if that is more. Raises ConfigError for invalid options, and KafkaError if a topic does not exist when
-    the stream begins.
+    minPartitions if that is more. A function of foreachBatch must read each DataFrame that it is given, since the first
+    task of a batch has its offsets planned. Raises ConfigError for invalid options, and KafkaError if a topic does not
+    exist when the stream begins.
     """
     if not ray.is_initialized():
         raise ConfigError("read_stream: this process is not connected to Ray; use raydp_bridge.session.spark_session")

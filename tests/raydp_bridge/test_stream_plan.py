@@ -187,6 +187,13 @@ def test_a_checkpoint_and_plans_that_do_not_belong_together_are_refused(tmp_path
         stream.ranges(1, "q2")
 
 
+def test_a_batch_after_one_that_no_task_read_is_refused_with_the_cause(tmp_path: Path) -> None:
+    stream = planner(Topics(), tmp_path)
+    stream.ranges(0)
+    with pytest.raises(ConfigError, match=r"has no plan of batch 1, .* a function of foreachBatch did not read"):
+        stream.ranges(2)
+
+
 def test_partitions_that_are_added_are_read_from_the_beginning(tmp_path: Path) -> None:
     topics = Topics()
     stream = planner(topics, tmp_path, subscribe="a")
