@@ -34,6 +34,7 @@ from raylog.mirror.cluster_reads import (
 )
 from raylog.mirror.config import FlowConfig
 from raylog.mirror.formats import Checkpoint, Heartbeat
+from raylog.mirror.named_errors import naming
 from raylog.mirror.offset_translation import OffsetSyncStore
 from raylog.mirror.planning import (
     Problem,
@@ -164,9 +165,11 @@ class FlowControl:
     def _create_internal_topics(self, _: int) -> Iterable[Problem]:
         """Raises KafkaError if one of them cannot be created."""
         in_source, in_target = internal_topics(self.flow)
-        _create_missing(self._clients.target, in_target)
+        with naming(self.flow.target.alias):
+            _create_missing(self._clients.target, in_target)
         self._target_is_ready = True
-        _create_missing(self._clients.source, in_source)
+        with naming(self.flow.source.alias):
+            _create_missing(self._clients.source, in_source)
         return ()
 
     def _refresh_topics(self, _: int) -> Iterable[Problem]:

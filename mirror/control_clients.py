@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Any, Final, Self
+from typing import Final, Self, TypeVar
 
 from raylog.client.admin.admin_client import AdminClient
+from raylog.client.admin.calls import Steps
 from raylog.client.partition_reader import PartitionReader
 from raylog.client.producer.producer import Producer
 from raylog.config.client import CLIENT_CONFIG
 from raylog.config.client_network import CLIENT_ID
 from raylog.config.consumer import DEFAULT_API_TIMEOUT_MS
 from raylog.config.producer import TRANSACTIONAL_ID
+from raylog.mirror.cluster_ends import ClusterEnd
 from raylog.mirror.config import FlowConfig
 from raylog.mirror.formats import MirrorRecord
+from raylog.mirror.named_errors import naming
 
+T = TypeVar("T")
 ACKNOWLEDGED_SECONDS: Final = 60.0
 
 
@@ -29,8 +33,8 @@ class ControlClients:
         self._producer: Producer | None = None
         self._tails: set[_Tail] = set()
         try:
-            self.source = self._open.enter_context(_admin(flow, flow.source.admin))
-            self.target = self._open.enter_context(_admin(flow, flow.target.admin))
+            self.source = self._open.enter_context(_Admin(flow, flow.source))
+            self.target = self._open.enter_context(_Admin(flow, flow.target))
         except BaseException:
             self._open.close()
             raise
@@ -48,30 +52,55 @@ class ControlClients:
 
     def write(self, topic: str, records: Sequence[MirrorRecord], now_ms: int) -> None:
         """Raises KafkaError."""
-        if self._producer is None:
-            given = {name: value for name, value in self._flow.target.producer.items() if name != TRANSACTIONAL_ID.name}
-            self._producer = self._open.enter_context(Producer({CLIENT_ID.name: _client_id(self._flow), **given}))
-        sent = [self._producer.send(topic, each.value, each.key, partition=0, timestamp_ms=now_ms) for each in records]
-        self._producer.flush(ACKNOWLEDGED_SECONDS)
-        for delivery in sent:
-            delivery.result(ACKNOWLEDGED_SECONDS)
+        target = self._flow.target
+        with naming(target.alias):
+            if self._producer is None:
+                given = {name: value for name, value in target.producer.items() if name != TRANSACTIONAL_ID.name}
+                self._producer = self._open.enter_context(Producer({CLIENT_ID.name: _client_id(self._flow), **given}))
+            sent = [
+                self._producer.send(topic, each.value, each.key, partition=0, timestamp_ms=now_ms) for each in records
+            ]
+            self._producer.flush(ACKNOWLEDGED_SECONDS)
+            for delivery in sent:
+                delivery.result(ACKNOWLEDGED_SECONDS)
 
     def open_tail(self, topic: str, *, in_source: bool) -> _Tail:
         """Raises KafkaError."""
         end = self._flow.source if in_source else self._flow.target
         given = {name: value for name, value in end.consumer.items() if name in CLIENT_CONFIG.keys}
         timeout_seconds = self._flow.admin_timeout_ms / 1000
-        reader = PartitionReader(
-            end.bootstrap_servers, topic, 0, skip_malformed=True, timeout_seconds=timeout_seconds, client_config=given
-        )
-        tail = _Tail(reader, self._tails)
+        with naming(end.alias):
+            reader = PartitionReader(
+                end.bootstrap_servers,
+                topic,
+                0,
+                skip_malformed=True,
+                timeout_seconds=timeout_seconds,
+                client_config=given,
+            )
+        tail = _Tail(reader, end.alias, self._tails)
         self._tails.add(tail)
         return tail
 
 
+class _Admin(AdminClient):
+    """Its errors name the cluster."""
+
+    def __init__(self, flow: FlowConfig, end: ClusterEnd) -> None:
+        self._alias = end.alias
+        defaults = {CLIENT_ID.name: _client_id(flow), DEFAULT_API_TIMEOUT_MS.name: str(flow.admin_timeout_ms)}
+        with naming(end.alias):
+            super().__init__({**defaults, **end.admin}, waits_for_brokers=False)
+
+    def run(self, steps: Steps[T], timeout: float | None = None) -> T:
+        with naming(self._alias):
+            return super().run(steps, timeout)
+
+
 class _Tail:
-    def __init__(self, reader: PartitionReader, opened: set[_Tail]) -> None:
+    def __init__(self, reader: PartitionReader, alias: str, opened: set[_Tail]) -> None:
         self._reader = reader
+        self._alias = alias
         self._opened = opened
 
     def close(self) -> None:
@@ -80,6 +109,10 @@ class _Tail:
 
     def read(self) -> Sequence[MirrorRecord]:
         """Raises KafkaError."""
+        with naming(self._alias):
+            return self._read()
+
+    def _read(self) -> Sequence[MirrorRecord]:
         end = self._reader.end_offset()
         found: list[MirrorRecord] = []
         while self._reader.position < end:
@@ -92,11 +125,6 @@ class _Tail:
                 if each.key is not None and each.value is not None
             ]
         return found
-
-
-def _admin(flow: FlowConfig, properties: Any) -> AdminClient:
-    defaults = {CLIENT_ID.name: _client_id(flow), DEFAULT_API_TIMEOUT_MS.name: str(flow.admin_timeout_ms)}
-    return AdminClient({**defaults, **properties}, waits_for_brokers=False)
 
 
 def _client_id(flow: FlowConfig) -> str:

@@ -28,6 +28,7 @@ from raylog.mirror.cluster_reads import (
 )
 from raylog.mirror.config import FlowConfig
 from raylog.mirror.formats import Checkpoint
+from raylog.mirror.named_errors import naming
 from raylog.mirror.offset_translation import OffsetSyncStore
 from raylog.mirror.planning import Problem, plan_checkpoints, remote_topics, translated
 from raylog.mirror.progress import FlowId
@@ -186,10 +187,11 @@ def _commit(
 async def _read_all_progress(flow: FlowConfig) -> dict[TopicPartition, int]:
     """Of all shards. Raises KafkaError, UNKNOWN_TOPIC_OR_PARTITION for a flow that has copied nothing."""
     flow_id = FlowId(flow.source.alias, flow.target.alias)
-    async with AsyncAdminClient(flow.target.admin) as admin:
-        shards = await partition_count(admin, flow_id.progress_topic)
-        if shards is None:
-            text = f"{flow_id.progress_topic}: not in the target: the flow {flow.name} has copied nothing"
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
-        found = [await read_progress(admin, flow.target.consumer, flow_id, number) for number in range(shards)]
+    with naming(flow.target.alias):
+        async with AsyncAdminClient(flow.target.admin) as admin:
+            shards = await partition_count(admin, flow_id.progress_topic)
+            if shards is None:
+                text = f"{flow_id.progress_topic}: not in the target: the flow {flow.name} has copied nothing"
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
+            found = [await read_progress(admin, flow.target.consumer, flow_id, number) for number in range(shards)]
     return {tp: each.next_offset for progress in found for tp, each in progress.items()}

@@ -21,6 +21,7 @@ from raylog.mirror.config import FlowConfig
 from raylog.mirror.control_thread import ControlThread
 from raylog.mirror.flow_checks import check_mirror_maker, passing_flow
 from raylog.mirror.flow_status import FlowStatus, with_passed_on
+from raylog.mirror.named_errors import name_cluster, naming
 from raylog.mirror.offset_sync_writer import OffsetSyncWriter
 from raylog.mirror.origin_topic import OriginTopics
 from raylog.mirror.plan import Plan, plan_shards
@@ -122,8 +123,10 @@ class FlowWorker:
         """Returns after `stop`. Raises KafkaError if the clients cannot be made."""
         flow = self._flow
         async with AsyncExitStack() as stack:
-            source = await stack.enter_async_context(AsyncAdminClient(flow.source.admin))
-            target = await stack.enter_async_context(AsyncAdminClient(flow.target.admin))
+            with naming(flow.source.alias):
+                source = await stack.enter_async_context(AsyncAdminClient(flow.source.admin))
+            with naming(flow.target.alias):
+                target = await stack.enter_async_context(AsyncAdminClient(flow.target.admin))
             if flow.keeps_names and self._origins is None:
                 self._origins = await stack.enter_async_context(OriginTopics(flow, source, target))
                 self._origins.on_origin = self._changed.set
@@ -202,7 +205,8 @@ class FlowWorker:
         """Raises KafkaError if records could be copied in a circle."""
         flow = self._flow
         await origins.prepare()
-        check_mirror_maker(flow, [topic.name for topic in await source.list_topics()])
+        with naming(flow.source.alias):
+            check_mirror_maker(flow, [topic.name for topic in await source.list_topics()])
         if not flow.by_origin:
             return
         await origins.refresh()
@@ -221,26 +225,31 @@ class FlowWorker:
         """Of the wanted shards. Raises KafkaError."""
         flow = self._flow
         if self.shard_count is None:
-            self.shard_count = await fix_shards(
-                target, self._id, tasks=flow.tasks_max, replication_factor=flow.replication_factor
-            )
-        found = await self._describe(source, flow.copies_topic)
-        existing = await self._describe(target, lambda topic: True)
+            with naming(flow.target.alias):
+                self.shard_count = await fix_shards(
+                    target, self._id, tasks=flow.tasks_max, replication_factor=flow.replication_factor
+                )
+        found = await self._describe(source, flow.source.alias, flow.copies_topic)
+        existing = await self._describe(target, flow.target.alias, lambda topic: True)
         ids = {name: topic.topic_id for name, topic in found.items() if topic.topic_id != ZERO_TOPIC_ID}
         plans, errors = plan_shards(flow, self.shard_count, _counts(found), _counts(existing), ids)
         self._errors += errors
         own, count = self._share
         return {number: plan for number, plan in plans.items() if number % count == own}
 
-    async def _describe(self, admin: AsyncAdminClient, chosen: Callable[[str], bool]) -> Mapping[str, TopicDescription]:
-        names = [topic.name for topic in await admin.list_topics() if chosen(topic.name)]
-        if not names:
-            return {}
-        try:
-            return await admin.describe_topics(names)
-        except AdminError as error:  # of some of them, which are shown; the others are copied
-            self._errors.append(error.message)
-            return error.results
+    async def _describe(
+        self, admin: AsyncAdminClient, alias: str, chosen: Callable[[str], bool]
+    ) -> Mapping[str, TopicDescription]:
+        with naming(alias):
+            names = [topic.name for topic in await admin.list_topics() if chosen(topic.name)]
+            if not names:
+                return {}
+            try:
+                return await admin.describe_topics(names)
+            except AdminError as error:  # of some of them, which are shown; the others are copied
+                name_cluster(error, alias)
+                self._errors.append(error.message)
+                return error.results
 
     # --- shards
 
@@ -265,7 +274,8 @@ class FlowWorker:
             if self._syncs is not None:
                 worker.on_copied = self._syncs.copied
             try:
-                await worker.run()
+                with naming(self._flow.target.alias):
+                    await worker.run()
                 return
             except KafkaError as error:
                 running.error = error

@@ -13,9 +13,11 @@ from raylog.client.producer.async_producer import AsyncProducer
 from raylog.config.producer import TRANSACTIONAL_ID
 from raylog.core.errors import KafkaError
 from raylog.core.ids import TopicPartition
+from raylog.mirror.cluster_ends import ClusterEnd
 from raylog.mirror.config import FlowConfig
 from raylog.mirror.copied import Copied
 from raylog.mirror.formats import OffsetSync
+from raylog.mirror.named_errors import name_cluster
 from raylog.mirror.offset_translation import OffsetSyncEmitter
 
 log = logging.getLogger("raylog.mirror")
@@ -31,6 +33,7 @@ class OffsetSyncWriter:
 
     def __init__(self, flow: FlowConfig) -> None:
         self._flow = flow
+        self._end = flow.source if flow.offset_syncs_in_source else flow.target
         self._emitter = OffsetSyncEmitter(flow.offset_lag_max)
         self._unsent: list[OffsetSync] = []
         self._stopping = asyncio.Event()
@@ -62,8 +65,7 @@ class OffsetSyncWriter:
                 await self._keep_writing(admin)
                 return
             except KafkaError as error:  # the producer cannot be made
-                self.error = error
-                log.warning("offset syncs not written", extra={"flow": self._flow.name, "reason": str(error)})
+                self._failed(error)
             with suppress(TimeoutError):
                 async with asyncio.timeout(RETRY_SECONDS):
                     await self._stopping.wait()
@@ -73,7 +75,7 @@ class OffsetSyncWriter:
     async def _keep_writing(self, admin: AsyncAdminClient) -> None:
         """Raises KafkaError."""
         topic_is_known = False
-        async with AsyncProducer(_producer_config(self._flow)) as producer:
+        async with AsyncProducer(_producer_config(self._flow, self._end)) as producer:
             is_last = False
             while not is_last:
                 with suppress(TimeoutError):
@@ -94,10 +96,15 @@ class OffsetSyncWriter:
                         self._unsent = syncs + self._unsent
                         raise
                 except KafkaError as error:
-                    self.error, topic_is_known = error, False
-                    log.warning("offset syncs not written", extra={"flow": self._flow.name, "reason": str(error)})
+                    topic_is_known = False
+                    self._failed(error)
                 else:
                     self.error = None
+
+    def _failed(self, error: KafkaError) -> None:
+        name_cluster(error, self._end.alias)
+        self.error = error
+        log.warning("offset syncs not written", extra={"flow": self._flow.name, "reason": str(error)})
 
     async def _write(self, producer: AsyncProducer, syncs: Sequence[OffsetSync]) -> None:
         """Raises KafkaError."""
@@ -110,7 +117,6 @@ class OffsetSyncWriter:
             delivery.result()
 
 
-def _producer_config(flow: FlowConfig) -> dict[str, Any]:
-    end = flow.source if flow.offset_syncs_in_source else flow.target
+def _producer_config(flow: FlowConfig, end: ClusterEnd) -> dict[str, Any]:
     given = {name: value for name, value in end.producer.items() if name != TRANSACTIONAL_ID.name}
     return {"client.id": f"raylog-mirror-{flow.name}-offset-syncs", **given, "enable.idempotence": True, "acks": "all"}

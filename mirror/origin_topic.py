@@ -21,6 +21,7 @@ from raylog.config.producer import TRANSACTIONAL_ID
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.mirror.config import FlowConfig
+from raylog.mirror.named_errors import naming
 from raylog.mirror.origins import ORIGINS_TOPIC, Origin, Origins, decode_origin, encode_origin, is_cluster_id
 from raylog.mirror.progress_topic import create_compacted, partition_count
 
@@ -70,7 +71,8 @@ class OriginTopics:
             if source_id == target_id:
                 text = f"source and target are the same cluster, {source_id}: its records would be copied to themselves"
                 raise KafkaError(ErrorCode.INVALID_CONFIG, text)
-            await create_compacted(self._target, ORIGINS_TOPIC, 1, self._flow.replication_factor)
+            with naming(self._flow.target.alias):
+                await create_compacted(self._target, ORIGINS_TOPIC, 1, self._flow.replication_factor)
             others = {end.alias: passes for end, passes in self._flow.others}
             self._origins = Origins(source_id, target_id, others)
         await self._learn(self._origins)
@@ -97,13 +99,15 @@ class OriginTopics:
             return
         async with self._reading:
             if unknown := self.origins.unknown(producer_ids):
-                await self._read()
+                with naming(self._flow.source.alias):
+                    await self._read()
                 self.origins.looked_for(unknown)
 
     async def refresh(self) -> None:
         """Raises KafkaError."""
         async with self._reading:
-            await self._read()
+            with naming(self._flow.source.alias):
+                await self._read()
 
     async def _read(self) -> None:
         """To the end that the topic of the source has now."""
@@ -146,7 +150,8 @@ class OriginTopics:
         while True:
             try:
                 async with self._writing:
-                    await self._write(producer_id, origin)
+                    with naming(self._flow.target.alias):
+                        await self._write(producer_id, origin)
                 self.error = None
                 return
             except KafkaError as error:
@@ -168,7 +173,8 @@ class OriginTopics:
 async def cluster_id(admin: AsyncAdminClient, alias: str) -> str:
     """Of Apache Kafka before 2.8, which cannot be asked, something made of the alias. Raises KafkaError."""
     try:
-        found = (await admin.describe_cluster()).cluster_id
+        with naming(alias):
+            found = (await admin.describe_cluster()).cluster_id
     except KafkaError as error:
         if error.code is not ErrorCode.UNSUPPORTED_VERSION:
             raise

@@ -19,6 +19,7 @@ from raylog.core.ids import ZERO_TOPIC_ID, TopicPartition
 from raylog.mirror.batches import OutgoingBatch, outgoing_batches, producer_ids
 from raylog.mirror.config import FlowConfig
 from raylog.mirror.copied import Copied, copied_runs
+from raylog.mirror.named_errors import name_cluster, naming
 from raylog.mirror.origin_topic import OriginTopics
 from raylog.mirror.plan import Plan
 from raylog.mirror.progress import FlowId, Progress, encode_progress
@@ -85,7 +86,9 @@ class ShardWorker:
             if settings.exactly_once:
                 await _until_done(self._producer.init_transactions)
             self._shard.progress_read(await read_progress(self._admin, flow.target.consumer, self._id, number))
-            async with AsyncConsumer(_consumer_config(flow, settings)) as self._consumer:
+            with naming(flow.source.alias):
+                consumer = AsyncConsumer(_consumer_config(flow, settings))
+            async with consumer as self._consumer:
                 self.is_open = True
                 while not self._stopping:
                     await self._step()
@@ -147,8 +150,9 @@ class ShardWorker:
         try:
             fetched = await self._poll(wait_seconds)
         except KafkaError as error:
+            shard.source_failed(error)  # before the message begins with the cluster: it may begin with a partition
+            name_cluster(error, self._flow.source.alias)
             log.warning("poll failed", extra={"flow": self._flow.name, "reason": str(error)})
-            shard.source_failed(error)
             return
         if fetched is not None:
             await self._send(fetched)
@@ -185,7 +189,8 @@ class ShardWorker:
             )
             self._begin_transaction()
             for batch in batches:
-                delivery = await self._producer.send_copied(target, batch.batch)
+                with naming(self._flow.target.alias):
+                    delivery = await self._producer.send_copied(target, batch.batch)
                 self._deliveries.setdefault(tp, []).append((batch, delivery))
                 if not shard.sent(tp, batch, now()):
                     return
@@ -214,17 +219,18 @@ class ShardWorker:
         shard = self._shard
         await self._producer.flush()
         deliveries, self._deliveries = self._deliveries, {}
-        errors = {tp: [_error(delivery) for _, delivery in each] for tp, each in deliveries.items()}
-        copied = _copied(deliveries)
+        errors = {tp: [self._error(delivery) for _, delivery in each] for tp, each in deliveries.items()}
+        copied = self._copied(deliveries)
         try:
-            if not shard.ended(errors, now()):
-                await self._abort(None)
-                return
-            shard.appended(copied)
-            await self._write_progress(shard.progress())
-            if self._in_transaction:
-                await _until_done(self._producer.commit_transaction)
-                self._in_transaction = False
+            with naming(self._flow.target.alias):
+                if not shard.ended(errors, now()):
+                    await self._abort(None)
+                    return
+                shard.appended(copied)
+                await self._write_progress(shard.progress())
+                if self._in_transaction:
+                    await _until_done(self._producer.commit_transaction)
+                    self._in_transaction = False
         except AbortableError as error:
             await self._abort(error)
         except KafkaError as error:
@@ -235,6 +241,25 @@ class ShardWorker:
         else:
             shard.committed(now())
             self.on_copied(copied)
+
+    def _copied(
+        self, deliveries: Mapping[TopicPartition, list[tuple[OutgoingBatch, AsyncTableDelivery]]]
+    ) -> list[Copied]:
+        copied: list[Copied] = []
+        for tp, each in deliveries.items():
+            for batch, delivery in each:
+                if self._error(delivery) is None:
+                    appended = [(rows.base_offset, rows.record_count) for rows in delivery.result()]
+                    copied += copied_runs(tp, batch, appended)
+        return copied
+
+    def _error(self, delivery: AsyncTableDelivery) -> KafkaError | None:
+        try:
+            with naming(self._flow.target.alias):
+                delivery.result()
+        except KafkaError as error:
+            return error
+        return None
 
     async def _write_progress(self, progress: Mapping[TopicPartition, Progress]) -> None:
         if progress:
@@ -264,24 +289,6 @@ async def _until_done(call: Callable[[], Awaitable[None]]) -> None:
             if error.code is not ErrorCode.REQUEST_TIMED_OUT or isinstance(error, AbortableError):
                 raise
             log.warning("transaction not completed yet", extra={"reason": str(error)})
-
-
-def _copied(deliveries: Mapping[TopicPartition, list[tuple[OutgoingBatch, AsyncTableDelivery]]]) -> list[Copied]:
-    copied: list[Copied] = []
-    for tp, each in deliveries.items():
-        for batch, delivery in each:
-            if _error(delivery) is None:
-                appended = [(rows.base_offset, rows.record_count) for rows in delivery.result()]
-                copied += copied_runs(tp, batch, appended)
-    return copied
-
-
-def _error(delivery: AsyncTableDelivery) -> KafkaError | None:
-    try:
-        delivery.result()
-    except KafkaError as error:
-        return error
-    return None
 
 
 def _producer_config(flow: FlowConfig, settings: ShardSettings, flow_id: FlowId, shard: int) -> dict[str, Any]:
