@@ -29,6 +29,7 @@ from raylog.mirror.progress import FlowId
 from raylog.mirror.progress_topic import fix_shards
 from raylog.mirror.shard import PartitionStatus, ShardSettings
 from raylog.mirror.shard_worker import ShardWorker
+from raylog.mirror.waits import Interruptible, until_set
 
 log = logging.getLogger("raylog.mirror")
 BLOCKED_SECONDS: Final = 2.0
@@ -114,9 +115,7 @@ class FlowWorker:
 
     async def _wait(self, seconds: float | None) -> None:
         """Until something changes, at most so long."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._changed.wait()
+        await until_set(self._changed, seconds)
         self._changed.clear()
 
     async def _copy(self) -> None:

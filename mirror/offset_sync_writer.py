@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from typing import Any, Final
 
 from raylog.client.admin.async_admin_client import AsyncAdminClient
@@ -19,6 +18,7 @@ from raylog.mirror.copied import Copied
 from raylog.mirror.formats import OffsetSync
 from raylog.mirror.named_errors import name_cluster
 from raylog.mirror.offset_translation import OffsetSyncEmitter
+from raylog.mirror.waits import until_set
 
 log = logging.getLogger("raylog.mirror")
 WRITE_SECONDS: Final = 0.5
@@ -66,9 +66,7 @@ class OffsetSyncWriter:
                 return
             except KafkaError as error:  # the producer cannot be made
                 self._failed(error)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(RETRY_SECONDS):
-                    await self._stopping.wait()
+            await until_set(self._stopping, RETRY_SECONDS)
             if self._stopping.is_set():
                 return
 
@@ -78,9 +76,7 @@ class OffsetSyncWriter:
         async with AsyncProducer(_producer_config(self._flow, self._end)) as producer:
             is_last = False
             while not is_last:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(WRITE_SECONDS if self.error is None else RETRY_SECONDS):
-                        await self._stopping.wait()
+                await until_set(self._stopping, WRITE_SECONDS if self.error is None else RETRY_SECONDS)
                 is_last = self._stopping.is_set()
                 self._unsent += self._emitter.pending()
                 if not self._unsent:

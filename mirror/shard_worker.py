@@ -25,11 +25,13 @@ from raylog.mirror.plan import Plan
 from raylog.mirror.progress import FlowId, Progress, encode_progress
 from raylog.mirror.progress_topic import read_progress
 from raylog.mirror.shard import PartitionStatus, Shard, ShardSettings
+from raylog.mirror.waits import Interruptible
 from raylog.transport.system_time import now
 
 log = logging.getLogger("raylog.mirror")
 POLL_MS_MIN: Final = 10
-CLOSE_SECONDS: Final = 5.0
+CLOSE_SECONDS: Final = 2.0
+"""For the end of an open transaction, after an error or a stop that took too long."""
 DELIVERY_TIMEOUT_MS: Final = 30_000
 """A batch that the target does not acknowledge for so long is an error that is shown, and is sent again."""
 REQUEST_TIMEOUT_MS: Final = 10_000
@@ -69,7 +71,7 @@ class ShardWorker:
         self._deliveries: dict[TopicPartition, list[tuple[OutgoingBatch, AsyncTableDelivery]]] = {}
         self._in_transaction = False
         self._stopping = False
-        self._polling: asyncio.Task[FetchedBatches | None] | None = None
+        self._polling: Interruptible[FetchedBatches | None] = Interruptible()
         self.is_open = False
         """Whether it is copying."""
 
@@ -102,12 +104,12 @@ class ShardWorker:
 
     def stop(self) -> None:
         self._stopping = True
-        self._wake()
+        self._polling.interrupt()
 
     def use(self, plan: Plan) -> None:
         """Copy these partitions from the next commit on."""
         self._plan = plan
-        self._wake()
+        self._polling.interrupt()
 
     def status(self) -> list[PartitionStatus]:
         return self._shard.status(now())
@@ -159,20 +161,7 @@ class ShardWorker:
 
     async def _poll(self, wait_seconds: float) -> FetchedBatches | None:
         """None also if it was woken."""
-        self._polling = asyncio.create_task(self._consumer.poll_batches(wait_seconds))
-        try:
-            return await self._polling
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            return None
-        finally:
-            self._polling = None
-
-    def _wake(self) -> None:
-        if self._polling is not None:
-            self._polling.cancel()
+        return await self._polling.run(self._consumer.poll_batches(wait_seconds))
 
     async def _send(self, fetched: FetchedBatches) -> None:
         shard, tp, start = self._shard, fetched.tp, fetched.position
