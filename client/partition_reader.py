@@ -297,8 +297,8 @@ class PartitionReader:
             broker, reader = self._files
             self._files = None
             self._files_from = time.monotonic() + FILES_RETRY_SECONDS
+            broker.close()  # first: the handle ends with the connection, and the broker may not respond
             reader.close()
-            broker.close()
 
     def _fetch(self, max_bytes: int, max_wait_ms: int) -> Chunk | None:
         asked = fetch(

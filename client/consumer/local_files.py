@@ -144,8 +144,6 @@ class LocalFiles:
             os.eventfd_write(self._wake, 1)
 
     def close(self) -> None:
-        for tp in list(self._open):
-            self._close(tp)
         for node_id in list(self._brokers):
             self._close_broker(node_id)
         if self._wake >= 0:
@@ -174,11 +172,11 @@ class LocalFiles:
             entry.reader.close()
 
     def _close_broker(self, node_id: int) -> None:
-        for tp in [tp for tp, entry in self._open.items() if entry.node_id == node_id]:
-            self._close(tp)
         broker = self._brokers.pop(node_id, None)
         if broker is not None:
-            broker.close()
+            broker.close()  # first: its handles end with the connection, and it may not respond
+        for tp in [tp for tp, entry in self._open.items() if entry.node_id == node_id]:
+            self._close(tp)
 
 
 def read_files(core: ConsumerCore, files: LocalFiles, now: Now, unlocked: Callable[[Callable[[], None]], None]) -> bool:

@@ -57,6 +57,17 @@ def test_files_on_the_leaders_node(cluster: RunningCluster, client: RawClient) -
             assert reader.read_records() == []
 
 
+def test_closing_waits_for_no_response(
+    cluster: RunningCluster, client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(client, b"a")
+    reader = PartitionReader(cluster.bootstrap_servers, "t", 0)
+    assert read(reader) == [b"a"]
+    assert reader.reads_files
+    monkeypatch.setattr(unix, "receive", lambda *_, **__: pytest.fail("the broker is asked"))
+    reader.close()
+
+
 @pytest.mark.parametrize("mapped", [True, False])
 def test_batches_without_records_are_passed_over(cluster: RunningCluster, client: RawClient, mapped: bool) -> None:
     """The marker of a transaction is a batch; compaction leaves others."""
