@@ -36,6 +36,8 @@ BLOCKED_SECONDS: Final = 2.0
 """How often the target is asked for topics that it does not have yet, and clients are made again that failed."""
 STOP_SECONDS: Final = 10.0
 """What a shard has sent in this time is committed; the rest is copied again."""
+STOP_OTHERS_SECONDS: Final = 2.0
+"""For the last offset syncs, and for the task of the control that is running: others do again what is not done."""
 RESTART_MS: Final = 200
 RESTART_MS_MAX: Final = 30_000
 FENCED_MS: Final = 60_000
@@ -83,6 +85,7 @@ class FlowWorker:
         self._control: ControlThread | None = None
         self._running: dict[int, _Running] = {}
         self._errors: list[str] = []
+        self._asking: Interruptible[dict[int, Plan]] = Interruptible()
         self._changed = asyncio.Event()
         self._stopping = False
         self.shard_count: int | None = None
@@ -111,7 +114,7 @@ class FlowWorker:
             self._applied.set()
             if self._control is not None:
                 self._control.stop()
-                await asyncio.to_thread(self._control.join, STOP_SECONDS)
+                await asyncio.to_thread(self._control.join, STOP_OTHERS_SECONDS)
 
     async def _wait(self, seconds: float | None) -> None:
         """Until something changes, at most so long."""
@@ -140,7 +143,7 @@ class FlowWorker:
                 await self._end_all()
                 if self._syncs is not None and syncing is not None:
                     self._syncs.stop()
-                    await asyncio.wait([syncing], timeout=STOP_SECONDS)
+                    await asyncio.wait([syncing], timeout=STOP_OTHERS_SECONDS)
                     syncing.cancel()
                     with suppress(asyncio.CancelledError):
                         await syncing
@@ -148,6 +151,9 @@ class FlowWorker:
     def stop(self) -> None:
         self._stopping = True
         self._changed.set()
+        self._asking.interrupt()
+        if self._control is not None:
+            self._control.stop()
 
     async def use_share(self, number: int, count: int) -> None:
         """Copy these shards from now on. Returns when the others have ended."""
@@ -156,6 +162,7 @@ class FlowWorker:
             return
         self._applied.clear()
         self._changed.set()
+        self._asking.interrupt()
         await self._applied.wait()
         await asyncio.gather(*(worker.use_share(number, count) for worker, _ in self._passing.values()))
 
@@ -180,16 +187,18 @@ class FlowWorker:
     async def _refresh(self, source: AsyncAdminClient, target: AsyncAdminClient) -> float | None:
         """Have each shard copy what it should. Returns the seconds until the next time; None: never."""
         self._errors = []
+        if self._stopping or not self._applied.is_set():
+            return 0.0
         try:
-            if self._origins is not None and self._id.origin is None:
-                await self._prepare(self._origins, source)
-            plans = await self._plans(source, target)
+            plans = await self._asking.run(self._plans(source, target))
         except KafkaError as error:
             self._errors.append(str(error))
             log.warning("topics not known", extra={"flow": self._flow.name, "reason": str(error)})
             if error.code is ErrorCode.INVALID_CONFIG:  # what goes on would do so in a circle
                 await self._end_all()
             return BLOCKED_SECONDS
+        if plans is None:
+            return 0.0
         for number in self._running.keys() - plans.keys():
             await self._end(number)
         for number, plan in plans.items():
@@ -223,6 +232,8 @@ class FlowWorker:
     async def _plans(self, source: AsyncAdminClient, target: AsyncAdminClient) -> dict[int, Plan]:
         """Of the wanted shards. Raises KafkaError."""
         flow = self._flow
+        if self._origins is not None and self._id.origin is None:
+            await self._prepare(self._origins, source)
         if self.shard_count is None:
             with naming(flow.target.alias):
                 self.shard_count = await fix_shards(

@@ -73,7 +73,8 @@ class OffsetSyncWriter:
     async def _keep_writing(self, admin: AsyncAdminClient) -> None:
         """Raises KafkaError."""
         topic_is_known = False
-        async with AsyncProducer(_producer_config(self._flow, self._end)) as producer:
+        producer = AsyncProducer(_producer_config(self._flow, self._end))
+        try:
             is_last = False
             while not is_last:
                 await until_set(self._stopping, WRITE_SECONDS if self.error is None else RETRY_SECONDS)
@@ -96,6 +97,8 @@ class OffsetSyncWriter:
                     self._failed(error)
                 else:
                     self.error = None
+        finally:
+            await producer.close(0)  # what is not acknowledged is in `_unsent`
 
     def _failed(self, error: KafkaError) -> None:
         name_cluster(error, self._end.alias)

@@ -165,7 +165,7 @@ class OriginTopics:
         if self._producer is None:
             given = {name: text for name, text in self._flow.target.producer.items() if name != TRANSACTIONAL_ID.name}
             self._producer = AsyncProducer({**given, "enable.idempotence": True, "acks": "all", "linger.ms": 0})
-            self._open.push_async_callback(self._producer.close)
+            self._open.push_async_callback(self._producer.close, 0)  # what is not acknowledged is not used
         key, value = encode_origin(producer_id, origin)
         await self._producer.send_and_wait(ORIGINS_TOPIC, value, key, partition=0)
 

@@ -108,6 +108,10 @@ class RunningFlow:
 
         return asyncio.run_coroutine_threadsafe(ask(), self.loop).result(HANG_SECONDS)
 
+    def use_share(self, number: int, count: int) -> None:
+        """Copy these shards from now on; returns when the others have ended."""
+        asyncio.run_coroutine_threadsafe(self.worker.use_share(number, count), self.loop).result(HANG_SECONDS)
+
     def partition(self, topic: str, partition: int = 0) -> PartitionStatus | None:
         found = (each for each in self.status().partitions if (each.topic, each.partition) == (topic, partition))
         return next(found, None)
