@@ -14,6 +14,7 @@ from raylog.config.client import CLIENT_CONFIG
 from raylog.config.client_network import CLIENT_ID
 from raylog.config.consumer import DEFAULT_API_TIMEOUT_MS
 from raylog.config.producer import TRANSACTIONAL_ID
+from raylog.core.errors import ErrorCode, KafkaError
 from raylog.mirror.cluster_ends import ClusterEnd
 from raylog.mirror.config import FlowConfig
 from raylog.mirror.formats import MirrorRecord
@@ -78,7 +79,7 @@ class ControlClients:
                 timeout_seconds=timeout_seconds,
                 client_config=given,
             )
-        tail = _Tail(reader, end.alias, self._tails)
+        tail = _Tail(reader, topic, end.alias, self._tails)
         self._tails.add(tail)
         return tail
 
@@ -98,8 +99,9 @@ class _Admin(AdminClient):
 
 
 class _Tail:
-    def __init__(self, reader: PartitionReader, alias: str, opened: set[_Tail]) -> None:
+    def __init__(self, reader: PartitionReader, topic: str, alias: str, opened: set[_Tail]) -> None:
         self._reader = reader
+        self._topic = topic
         self._alias = alias
         self._opened = opened
 
@@ -108,12 +110,15 @@ class _Tail:
         self._reader.close()
 
     def read(self) -> Sequence[MirrorRecord]:
-        """Raises KafkaError."""
+        """Raises KafkaError, also if the topic was created again: open it anew then."""
         with naming(self._alias):
             return self._read()
 
     def _read(self) -> Sequence[MirrorRecord]:
         end = self._reader.end_offset()
+        if end < self._reader.position:  # without new records the reader does not notice it
+            text = f"{self._topic}: ends at offset {end}, before {self._reader.position}: it was created again"
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
         found: list[MirrorRecord] = []
         while self._reader.position < end:
             records = self._reader.read_records(max_wait_ms=100)
