@@ -25,6 +25,7 @@ from raylog.config.metrics import metrics_address as parse_metrics_address
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 from raylog.core.logs import log_to_stderr
 from raylog.mirror.config import FlowConfig, MirrorConfig, mirror_config
+from raylog.mirror.config_keys import ACTORS_MAX
 from raylog.mirror.flow_checks import check_built
 from raylog.mirror.flow_status import FlowStatus
 from raylog.mirror.flow_worker import FlowWorker
@@ -39,7 +40,6 @@ STOP_SECONDS: Final = 30.0
 STATUS_SECONDS: Final = 10.0
 RESTART_MS: Final = 100
 RESTART_MS_MAX: Final = 10_000
-ACTORS_MAX: Final = 1_000
 _REPLICATED: Final = ("", "offset-syncs.topic.", "checkpoints.topic.", "heartbeats.topic.")
 
 

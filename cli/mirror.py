@@ -43,9 +43,11 @@ from raylog.actors.local_ray import auth_mode, join_or_start_ray, join_ray, prep
 from raylog.actors.names import check_name
 from raylog.cli.arguments import Subparsers, whole_number
 from raylog.cli.columns import columns
+from raylog.config.metrics import metrics_address
 from raylog.core.errors import ConfigError
 from raylog.core.logs import log_to_stderr
 from raylog.mirror.config import ARROW, MirrorConfig, parse_mirror_config
+from raylog.mirror.config_keys import ACTORS_MAX
 from raylog.mirror.control_clients import ControlClients
 from raylog.mirror.failover import Report, fail_back, fail_over
 from raylog.mirror.flow_checks import check_built
@@ -65,7 +67,10 @@ def add_to(subparsers: Subparsers) -> None:
     start = actions.add_parser("start", help="copy until interrupted")
     start.add_argument("--config", metavar="FILE", required=True, help="mm2.properties, as MirrorMaker reads it")
     start.add_argument(
-        "--actors", type=whole_number(1), metavar="K", help="number of MirrorMaker actors (default: tasks.max)"
+        "--actors",
+        type=whole_number(1, ACTORS_MAX),
+        metavar="K",
+        help="number of MirrorMaker actors (default: tasks.max)",
     )
     start.add_argument(
         "--metrics",
@@ -104,6 +109,7 @@ def _start(options: argparse.Namespace) -> None:
     for note in config.notes:
         print(f"raylog: {note}", file=sys.stderr)
     check_built(config.flows)  # before Ray is started
+    metrics_address(options.metrics)
     prepare_environment()
     taken = f"name={options.name!r}: another `raylog mirror start` of this user runs a mirror with this name"
     with announcing(f"mirror-{options.name}", taken=taken) as announcement:
@@ -138,7 +144,14 @@ def _status(options: argparse.Namespace) -> None:
     if options.address is None and announced is not None:
         join_ray(announced.ray_address, auth_mode=announced.ray_auth_mode)
     else:
-        join_ray(options.address or "auto")
+        try:
+            join_ray(options.address or "auto")
+        except ConfigError as error:
+            if options.address is not None:
+                raise
+            raise ConfigError(
+                f"name={options.name!r}: no mirror of this user has this name; {error.message}"
+            ) from error
     from raylog.actors.mirror import find_mirror
 
     mirror = find_mirror(options.name)
@@ -156,9 +169,13 @@ def _status(options: argparse.Namespace) -> None:
 
 def _move(options: argparse.Namespace) -> None:
     flows = {flow.name: flow for flow in _config(options.config).flows}
-    name = next(iter(flows), "") if options.flow is None and len(flows) == 1 else options.flow
+    check_built(list(flows.values()))
+    names = ", ".join(flows)
+    if options.flow is None and len(flows) > 1:
+        raise ConfigError(f"--flow: must be given, since the file has several flows: {names}")
+    name = next(iter(flows)) if options.flow is None else options.flow
     if name not in flows:
-        raise ConfigError(f"--flow={name}: must be one of the flows {', '.join(flows)}")
+        raise ConfigError(f"--flow={name}: must be one of the flows {names}")
     flow = flows[name]
     if flow.by_origin:
         raise ConfigError(f"--flow={name}: offsets are not translated in a loop of flows with equal names")

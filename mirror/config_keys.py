@@ -10,6 +10,7 @@ DEFAULT_POLICY: Final = "org.apache.kafka.connect.mirror.DefaultReplicationPolic
 IDENTITY_POLICY: Final = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
 SECONDS_MAX: Final = 10_000_000_000
 """Of an interval: 300 years."""
+ACTORS_MAX: Final = 1_000
 REPLICATION_FACTOR_MAX: Final = (1 << 15) - 1
 BROKER_DEFAULT: Final = -1
 
@@ -109,7 +110,7 @@ OFFSET_LAG_MAX: ConfigKey[int] = ConfigKey(
     at_least(0),
 )
 TASKS_MAX: ConfigKey[int] = ConfigKey(
-    "tasks.max", ConfigType.INT, 1, "How many mirror actors share a flow's partitions.", at_least(1)
+    "tasks.max", ConfigType.INT, 1, "How many mirror actors share a flow's partitions.", between(1, ACTORS_MAX)
 )
 EXACTLY_ONCE_SOURCE_SUPPORT: ConfigKey[str] = ConfigKey(
     "exactly.once.source.support",

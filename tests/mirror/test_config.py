@@ -193,7 +193,7 @@ def test_a_file_without_flows_is_reported() -> None:
         ({"A.bootstrap.servers": ""}, ["A.bootstrap.servers: must be set"]),
         ({"X->B.enabled": "true"}, ["X->B.enabled", "clusters"]),
         ({"A->B.enabled": "yes"}, ["A->B.enabled='yes'", "true or false"]),
-        ({"A->B.tasks.max": "0"}, ["A->B.tasks.max='0'", "at least 1"]),
+        ({"A->B.tasks.max": "0"}, ["A->B.tasks.max='0'", "between 1 and 1000"]),
         ({"tasks.max": "1e3"}, ["tasks.max='1e3'", "whole number"]),
         ({"refresh.topics.interval.seconds": "0"}, ["between 1 and"]),
         ({"refresh.topics.interval.seconds": "9" * 400}, ["must be between"]),
