@@ -43,9 +43,7 @@ class OffsetSyncWriter:
     def copied(self, runs: Iterable[Copied]) -> None:
         """These are committed in the target: see `OffsetSyncEmitter`."""
         for run in runs:
-            sync = self._emitter.observe(run.tp, run.source_offset, run.target_offset, run.count)
-            if sync is not None:
-                self._unsent.append(sync)
+            self._unsent += self._emitter.observe(run.tp, run.source_offset, run.target_offset, run.count)
         if len(self._unsent) > UNSENT_MAX:
             self._unsent = list({sync.tp: sync for sync in self._unsent}.values())
 

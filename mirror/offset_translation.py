@@ -42,7 +42,8 @@ class OffsetSyncEmitter:
     3. `pending` is called when a partition has been quiet for a while, and once a minute under load: it gives the last
        observed position of each partition that no sync describes yet, so that groups at the end of a quiet partition
        are translated to that end.
-    4. `forget` is called for a partition that another worker takes over. The first run of a new owner is always synced.
+    4. `forget` is called for a partition that another worker takes over. The first record of a new owner is always
+       synced.
     """
 
     def __init__(self, offset_lag_max: int) -> None:
@@ -51,22 +52,25 @@ class OffsetSyncEmitter:
 
     def observe(
         self, tp: TopicPartition, upstream_offset: int, downstream_offset: int, count: int = 1
-    ) -> OffsetSync | None:
-        """A run of `count` records of the source partition `tp` is committed in the target. See the class."""
+    ) -> list[OffsetSync]:
+        """A run of `count` records of the source partition `tp` is committed in the target. See the class.
+
+        The syncs are of its first record, where it does not follow the run before it, and of its last one, where the
+        latest sync is too far behind.
+        """
         assert count > 0
-        last_upstream, last_downstream = upstream_offset + count - 1, downstream_offset + count - 1
+        found = []
         known = self._observed.get(tp)
         if known is None:
-            known = self._observed[tp] = _Observed(-1, -1, -1, -1)
-            due = True
-        else:
-            due = (
-                last_downstream - (known.synced_downstream + 1) >= self._lag_max
-                or upstream_offset != known.upstream_offset + 1
-                or downstream_offset < known.downstream_offset
-            )
-        known.upstream_offset, known.downstream_offset = last_upstream, last_downstream
-        return self._synced(tp, known) if due else None
+            known = self._observed[tp] = _Observed(upstream_offset, downstream_offset, -1, -1)
+            found.append(self._synced(tp, known))
+        elif upstream_offset != known.upstream_offset + 1 or downstream_offset < known.downstream_offset:
+            known.upstream_offset, known.downstream_offset = upstream_offset, downstream_offset
+            found.append(self._synced(tp, known))
+        known.upstream_offset, known.downstream_offset = upstream_offset + count - 1, downstream_offset + count - 1
+        if known.downstream_offset - (known.synced_downstream + 1) >= self._lag_max:
+            found.append(self._synced(tp, known))
+        return found
 
     def pending(self) -> list[OffsetSync]:
         """The last positions that no sync describes; from now on they count as synced."""

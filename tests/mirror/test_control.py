@@ -216,11 +216,11 @@ def test_a_copied_topic_s_consumers_fail_over_without_a_reset(sides: tuple[Side,
                 origin.send("events", b"%d" % number, partition=0)
             origin.flush()
             emitter = OffsetSyncEmitter(flow.offset_lag_max)
-            syncs = []
+            syncs: list[OffsetSync] = []
             for number in range(90):
                 at = copy.send("east.events", b"%d" % number, partition=0).result().offset
-                syncs.append(emitter.observe(TopicPartition("events", 0), number, at))
-            for sync in [each for each in syncs if each is not None] + emitter.pending():
+                syncs += emitter.observe(TopicPartition("events", 0), number, at)
+            for sync in syncs + emitter.pending():
                 key, value = sync.encode()
                 origin.send(flow.offset_syncs_topic, value, key, partition=0)
 

@@ -101,18 +101,25 @@ def test_old_syncs_are_thinned_out_and_recent_ones_are_precise() -> None:
         assert newest - age - translated <= 2 * age + 100
 
 
-def emitted(lag: int, *runs: tuple[int, int, int]) -> list[tuple[int, int] | None]:
+def emitted(lag: int, *runs: tuple[int, int, int]) -> list[list[tuple[int, int]]]:
+    """Of each run."""
     emitter = OffsetSyncEmitter(lag)
-    found = [emitter.observe(TP, *run) for run in runs]
-    return [None if each is None else (each.upstream_offset, each.downstream_offset) for each in found]
+    return [[(each.upstream_offset, each.downstream_offset) for each in emitter.observe(TP, *run)] for run in runs]
 
 
 def test_a_sync_is_due_at_first_after_the_lag_after_a_gap_and_after_going_back() -> None:
-    assert emitted(100, (5, 0, 10)) == [(14, 9)]
-    assert emitted(100, (0, 0, 1), (1, 1, 99), (100, 100, 1), (101, 101, 1)) == [(0, 0), None, None, (101, 101)]
-    assert emitted(100, (0, 0, 5), (7, 5, 5)) == [(4, 4), (11, 9)]
-    assert emitted(100, (0, 50, 5), (5, 3, 5)) == [(4, 54), (9, 7)]
-    assert emitted(0, (0, 0, 1), (1, 1, 1), (2, 2, 1)) == [(0, 0), (1, 1), (2, 2)]
+    assert emitted(100, (5, 0, 10)) == [[(5, 0)]]
+    assert emitted(100, (5, 0, 102)) == [[(5, 0), (106, 101)]]
+    assert emitted(100, (0, 0, 1), (1, 1, 99), (100, 100, 1), (101, 101, 1)) == [[(0, 0)], [], [], [(101, 101)]]
+    assert emitted(100, (0, 0, 5), (7, 5, 5)) == [[(0, 0)], [(7, 5)]]
+    assert emitted(100, (0, 50, 5), (5, 3, 5)) == [[(0, 50)], [(5, 3)]]
+    assert emitted(0, (0, 0, 1), (1, 1, 1), (2, 2, 1)) == [[(0, 0)], [(1, 1)], [(2, 2)]]
+
+
+def test_a_group_within_the_first_batch_is_translated() -> None:
+    emitter = OffsetSyncEmitter(100)
+    store = store_of(*emitter.observe(TP, 10, 0, 5000), *emitter.pending())
+    assert [store.translate(TP, offset) for offset in (9, 10, 17, 5009)] == [None, 0, 1, 4999]
 
 
 def test_what_is_left_behind_the_last_sync_is_pending_once() -> None:
@@ -121,10 +128,10 @@ def test_what_is_left_behind_the_last_sync_is_pending_once() -> None:
     emitter.observe(TP, 1, 1, 20)
     assert emitter.pending() == [sync(20, 20)]
     assert emitter.pending() == []
-    assert emitter.observe(TP, 21, 21, 100) is None
+    assert emitter.observe(TP, 21, 21, 100) == []
     emitter.forget(TP)
     assert emitter.pending() == []
-    assert emitter.observe(TP, 121, 121) == sync(121, 121)
+    assert emitter.observe(TP, 121, 121) == [sync(121, 121)]
 
 
 @dataclass
@@ -157,9 +164,7 @@ class Copying:
         while at < len(batch):
             run = next((n for n in range(at + 1, len(batch)) if batch[n] != batch[n - 1] + 1), len(batch)) - at
             self.copies += [(batch[at + n], self.end + n) for n in range(run)]
-            found = self.emitter.observe(TP, batch[at], self.end, run)
-            if found is not None:
-                self.topic.append(found)
+            self.topic += self.emitter.observe(TP, batch[at], self.end, run)
             self.end += run
             at += run
         self.end += marker
@@ -171,9 +176,7 @@ class Copying:
 
     def create_again(self) -> None:
         self.source, self.copies, self.copied = [], [], 0
-        found = self.emitter.observe(TP, BEFORE_FIRST, self.end - 1)
-        assert found is not None
-        self.topic.append(found)
+        self.topic += self.emitter.observe(TP, BEFORE_FIRST, self.end - 1)
 
     def quiet(self) -> None:
         self.topic += self.emitter.pending()
