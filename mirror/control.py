@@ -51,7 +51,7 @@ from raylog.mirror.planning import (
 from raylog.mirror.policies import HEARTBEATS
 from raylog.mirror.schedule import Schedule
 from raylog.mirror.spread import SpreadWindow
-from raylog.security.acl import AclFilter, ResourceType
+from raylog.security.acl import AclBinding, AclFilter, ResourceType
 
 log = logging.getLogger("raylog.mirror")
 LATENCY_WINDOW_MS: Final = 600_000
@@ -222,16 +222,10 @@ class FlowControl:
         return problems
 
     def _sync_acls(self, _: int) -> Iterable[Problem]:
-        of_topics = AclFilter(resource_type=ResourceType.TOPIC)
-        found = []
-        for end, admin in (("source", self._clients.source), ("target", self._clients.target)):
-            try:
-                found.append(admin.describe_acls(of_topics))
-            except KafkaError as error:
-                if error.code is not ErrorCode.SECURITY_DISABLED:
-                    raise
-                return [Problem("ACLs", f"the {end} has no authorizer: none are copied")]
-        missing = plan_acls(self.flow, self.remotes, *found)
+        source, target = _acls_of_topics(self._clients.source), _acls_of_topics(self._clients.target)
+        missing = plan_acls(self.flow, self.remotes, source or (), target or ())
+        if missing and target is None:
+            return [Problem("ACLs", f"the target has no authorizer: {len(missing)} are not copied")]
         if missing:
             self._clients.target.create_acls(missing)
         return ()
@@ -326,3 +320,13 @@ def _configs(admin: AdminClient, topics: Iterable[str]) -> dict[str, Mapping[str
     resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in topics]
     found, _ = partial_results(lambda: admin.describe_configs(resources)) if resources else ({}, {})
     return {resource.name: entries for resource, entries in found.items()}
+
+
+def _acls_of_topics(admin: AdminClient) -> list[AclBinding] | None:
+    """None if the cluster has no authorizer. Raises KafkaError."""
+    try:
+        return admin.describe_acls(AclFilter(resource_type=ResourceType.TOPIC))
+    except KafkaError as error:
+        if error.code is ErrorCode.SECURITY_DISABLED:
+            return None
+        raise
