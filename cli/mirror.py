@@ -1,8 +1,8 @@
 """`raylog mirror`: copy topics between clusters, and show how far that is.
 
 `raylog mirror start` prints `raylog mirror <name> is running` and copies until it is interrupted; then it commits
-what it has copied. It runs its actors in the Ray at --address, or in a local one that it starts. `raylog mirror
-status` finds it by its name. With --json it prints one object:
+what it has copied. What goes wrong meanwhile is printed to stderr, once. It runs its actors in the Ray at --address, or
+in a local one that it starts. `raylog mirror status` finds it by its name. With --json it prints one object:
 
     {"name": "mirror", "actors": [{"number": 0, "state": "running", "restarts": 0, "pid": 4711,
      "metrics": "127.0.0.1:9420",
@@ -30,7 +30,6 @@ import argparse
 import json
 import signal
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -43,6 +42,7 @@ from raylog.actors.local_ray import auth_mode, join_or_start_ray, join_ray, prep
 from raylog.actors.names import check_name
 from raylog.cli.arguments import Subparsers, whole_number
 from raylog.cli.columns import columns
+from raylog.cli.mirror_faults import FaultNews, flow_faults, partition_faults
 from raylog.config.metrics import metrics_address
 from raylog.core.errors import ConfigError
 from raylog.core.logs import log_to_stderr
@@ -53,8 +53,9 @@ from raylog.mirror.failover import Report, fail_back, fail_over
 from raylog.mirror.flow_checks import check_built
 
 if TYPE_CHECKING:
-    from raylog.actors.mirror import ActorStatus
+    from raylog.actors.mirror import ActorStatus, Mirror
 
+FAULTS_SECONDS = 5.0
 LIVE_SECONDS = 1.0
 CLEAR = "\x1b[H\x1b[2J"
 HEAD = ("FLOW", "TOPIC", "PARTITION", "ACTOR", "STATE", "OFFSET", "LAG", "RECORDS/S", "MB/S", "AGE", "ERROR")
@@ -117,12 +118,22 @@ def _start(options: argparse.Namespace) -> None:
         from raylog.actors.mirror import ray_address, start_mirror
 
         signal.signal(signal.SIGTERM, _interrupt)  # Ray has set its own
-        with start_mirror(config, name=options.name, actors=options.actors, metrics_address=options.metrics):
+        with start_mirror(config, name=options.name, actors=options.actors, metrics_address=options.metrics) as mirror:
             announcement.announce(ray_address(), auth_mode())
             flows = ", ".join(flow.name for flow in config.flows)
             print(f"raylog mirror {options.name} is running: {flows}", flush=True)
             with suppress(KeyboardInterrupt):
-                threading.Event().wait()
+                _print_faults(mirror)
+
+
+def _print_faults(mirror: Mirror) -> None:
+    """Until it is interrupted. Raises KafkaError if the mirror has ended."""
+    news = FaultNews()
+    while True:
+        time.sleep(FAULTS_SECONDS)
+        actors = mirror.status()
+        for fault in news.new([*flow_faults(actors), *partition_faults(actors)], time.monotonic()):
+            print(f"raylog: {fault}", file=sys.stderr, flush=True)
 
 
 def _config(path: str) -> MirrorConfig:
@@ -228,13 +239,7 @@ def table(actors: Sequence[ActorStatus]) -> str:
     lines = [columns(HEAD, sorted(rows)) if rows else "no partitions"]
     lines += [f"actor {actor.number} is {actor.state}" for actor in actors if actor.state != "running"]
     lines += [f"actor {actor.number} shows its metrics at {actor.metrics}" for actor in actors if actor.metrics]
-    flows = [flow for actor in actors for flow in actor.flows]
-    lines += [f"{flow.flow}: {error}" for flow in flows for error in flow.errors]
-    for flow in flows:
-        for task in flow.control:
-            reasons = task.problems if task.error is None else (task.error,)
-            lines += [f"{flow.flow}: {task.task}: {reason}" for reason in reasons]
-    return "\n".join(lines)
+    return "\n".join(lines + flow_faults(actors))
 
 
 def _number(value: int | None) -> str:
