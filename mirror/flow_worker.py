@@ -256,7 +256,10 @@ class FlowWorker:
                 return {}
             try:
                 return await admin.describe_topics(names)
-            except AdminError as error:  # of some of them, which are shown; the others are copied
+            except AdminError as error:
+                if not error.errors:
+                    raise
+                # Of some of them, which are shown; the others are copied.
                 name_cluster(error, alias)
                 self._errors.append(error.message)
                 return error.results

@@ -11,8 +11,10 @@ import pytest
 from confluent_kafka import Producer
 
 from raylog.client.admin.admin_client import AdminClient
+from raylog.client.admin.async_admin_client import AsyncAdminClient
 from raylog.client.admin.configs import ConfigResource, ConfigResourceType
 from raylog.client.consumer.fetched import FetchedBatches
+from raylog.client.errors import AdminError
 from raylog.client.partition_reader import PartitionReader
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
@@ -326,6 +328,27 @@ def test_clients_that_cannot_be_made_are_reported_and_tried_again(
     flow = flow_between(east, west, topics="t", aliases=("A", "B"), **given)
     with running(flow) as run:
         run.wait(lambda status: any("INVALID_CONFIG" in error for error in status.errors))
+
+
+def test_copying_goes_on_while_the_topics_cannot_be_described(
+    east: Target, west: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = east.new_topic()
+    produce(east, topic, [b"before"])
+
+    questions = 0
+
+    async def fail(*_: object) -> None:
+        nonlocal questions
+        questions += 1
+        raise AdminError.of({None: KafkaError(ErrorCode.NETWORK_EXCEPTION, "connection lost")}, {})
+
+    with running(flow_between(east, west, topics=topic)) as run:
+        run.wait_for_end(topic, {0: 1})
+        monkeypatch.setattr(AsyncAdminClient, "describe_topics", fail)
+        run.wait(lambda status: questions > 4 and any("connection lost" in error for error in status.errors))
+        produce(east, topic, [b"meanwhile"])
+        run.wait_for_end(topic, {0: 2})
 
 
 def test_offset_syncs_whose_producer_cannot_be_made_are_reported(east: Target, west: Target) -> None:
