@@ -233,7 +233,7 @@ class GroupShard:
         return groups.heartbeat(group_id, generation_id, member_id, group_instance_id, now)
 
     def leave(self, group_id: str, leaving: Iterable[tuple[str, str | None]], now: Now) -> list[ErrorCode]:
-        """Remove members of the classic protocol. Returns an error code for each (member id, instance id)."""
+        """Remove members of a group of either protocol. Returns an error code for each (member id, instance id)."""
         groups = self._classic_members if group_id in self.consumer.groups else self.classic
         return groups.leave(group_id, leaving, now)
 

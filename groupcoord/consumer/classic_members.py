@@ -1,4 +1,5 @@
 """Members of the classic protocol in groups of the consumer protocol: JoinGroup, SyncGroup, Heartbeat and LeaveGroup.
+LeaveGroup removes members of the consumer protocol as well, for administrators.
 
 The coordinator assigns for them as well. A member that has to take a step towards its target gets REBALANCE_IN_PROGRESS
 for its heartbeats, joins again, saying what it owns, and gets by SyncGroup what it may have now. Its member epoch is
@@ -89,20 +90,23 @@ class ClassicMembers:
         return ErrorCode.NONE
 
     def leave(self, group_id: str, leaving: Iterable[tuple[str, str | None]], now: Now) -> list[ErrorCode]:
-        """Remove members. Returns an error code for each (member id, instance id)."""
+        """Remove members of either protocol. Returns an error code for each (member id, instance id).
+
+        Administrators remove members of the consumer protocol by this request too.
+        """
         group = self._consumer.groups[group_id]
-        codes, gone = [], []
+        codes: list[ErrorCode] = []
+        gone: dict[str, None] = {}
         for member_id, instance_id in leaving:
             if instance_id is not None and not member_id:
                 member_id = group.static.get(instance_id, "")
             try:
-                member, _ = _member(group, member_id, instance_id)
-                gone.append(member.member_id)
+                gone[_any_member(group, member_id, instance_id).member_id] = None
                 codes.append(ErrorCode.NONE)
             except KafkaError as error:
                 codes.append(error.code)
         try:
-            self._consumer.remove_members(group_id, gone, now)
+            self._consumer.remove_members(group_id, list(gone), now)
         except KafkaError as error:
             return [code or error.code for code in codes]
         return codes
@@ -210,14 +214,22 @@ def _supports(group: ConsumerGroup, request: JoinRequest) -> bool:
 
 def _member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> tuple[Member, ClassicProtocols]:
     """Raises KafkaError: UNKNOWN_MEMBER_ID, also for a member of the consumer protocol, or FENCED_INSTANCE_ID."""
+    member = _any_member(group, member_id, instance_id)
+    if member.classic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+    return member, member.classic
+
+
+def _any_member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> Member:
+    """Of either protocol. Raises KafkaError: UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
     if instance_id is not None:
         owner = group.static.get(instance_id)
         if owner is not None and owner != member_id:
             raise KafkaError(ErrorCode.FENCED_INSTANCE_ID)
     member = group.members.get(member_id)
-    if member is None or member.classic is None:
+    if member is None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-    return member, member.classic
+    return member
 
 
 def _check_generation(member: Member, generation_id: int) -> None:

@@ -289,11 +289,16 @@ class TestMixedGroups:
         assert [each.member_id for each in described(broker).members] == ["m"]
         assert beat_classic(broker, classic) == ErrorCode.UNKNOWN_MEMBER_ID
 
+    def test_an_administrator_removes_a_member_of_the_consumer_protocol(self, broker: DirectBroker) -> None:
+        heartbeat(broker)
+        leaving = (MemberIdentity(member_id="m"), MemberIdentity(member_id="x"))
+        answers = broker.call(LeaveGroupRequest(group_id="g", members=leaving), version=5).members
+        assert [each.error_code for each in answers] == [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID]
+        assert described(broker).members == ()
+        assert heartbeat(broker, "m", 1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
     def test_members_of_the_other_protocol_are_not_taken_for_classic_ones(self, broker: DirectBroker) -> None:
         heartbeat(broker)
-        leaving = (MemberIdentity(member_id="m"),)
-        (answer,) = broker.call(LeaveGroupRequest(group_id="g", members=leaving), version=5).members
-        assert answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID
         classic = joined(broker)
         wrong = SyncGroupRequest(
             group_id="g",

@@ -105,6 +105,30 @@ def test_a_member_that_does_not_sync_or_beat_is_removed() -> None:
     assert set(coordinator.group.members) == {"m"}
 
 
+@pytest.mark.parametrize("is_present", [True, False])
+def test_leave_group_removes_members_of_the_consumer_protocol(is_present: bool) -> None:
+    """Kafka's AdminClient removes members so, static ones by their instance ids alone."""
+    coordinator = MixedCoordinator(t=4)
+    static = Client(coordinator, "s", ("t",), "i")
+    members = [static, Client(coordinator, "m", ("t",)), Client(coordinator, "n", ("t",))]
+    coordinator.settle(*members)
+    if not is_present:
+        static.leave(for_a_while=True)
+    leaving = [("", "i"), ("s", "i"), ("m", None), ("m", "i"), ("x", None), ("", "j")]
+    assert coordinator.shard.leave("g", leaving, coordinator.now) == [
+        *[ErrorCode.NONE] * 3,
+        ErrorCode.FENCED_INSTANCE_ID,
+        *[ErrorCode.UNKNOWN_MEMBER_ID] * 2,
+    ]
+    assert (coordinator.member_ids, coordinator.group.static) == ({"n"}, {})
+    coordinator.settle(members[2])
+    assert len(members[2].owned) == 4
+    members[1].beat()
+    assert members[1].errors == [ErrorCode.UNKNOWN_MEMBER_ID]
+    coordinator.settle(*members)
+    assert {len(member.owned) for member in members} == {1, 2}
+
+
 def test_a_group_whose_log_cannot_be_written_stays_what_it_is() -> None:
     coordinator, (classic,) = grown(cooperative=False)
     coordinator.appends_fail_with = ErrorCode.NOT_ENOUGH_REPLICAS
