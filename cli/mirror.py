@@ -50,7 +50,7 @@ from raylog.mirror.config import ARROW, MirrorConfig, parse_mirror_config
 from raylog.mirror.config_keys import ACTORS_MAX
 from raylog.mirror.control_clients import ControlClients
 from raylog.mirror.failover import Report, fail_back, fail_over
-from raylog.mirror.flow_checks import check_built
+from raylog.mirror.flow_checks import NO_FLOW, check_built
 
 if TYPE_CHECKING:
     from raylog.actors.mirror import ActorStatus, Mirror
@@ -180,7 +180,8 @@ def _status(options: argparse.Namespace) -> None:
 
 def _move(options: argparse.Namespace) -> None:
     flows = {flow.name: flow for flow in _config(options.config).flows}
-    check_built(list(flows.values()))
+    if not flows:
+        raise ConfigError(NO_FLOW)
     names = ", ".join(flows)
     if options.flow is None and len(flows) > 1:
         raise ConfigError(f"--flow: must be given, since the file has several flows: {names}")
@@ -237,7 +238,6 @@ def table(actors: Sequence[ActorStatus]) -> str:
         for each in flow.partitions
     ]
     lines = [columns(HEAD, sorted(rows)) if rows else "no partitions"]
-    lines += [f"actor {actor.number} is {actor.state}" for actor in actors if actor.state != "running"]
     lines += [f"actor {actor.number} shows its metrics at {actor.metrics}" for actor in actors if actor.metrics]
     return "\n".join(lines + flow_faults(actors))
 

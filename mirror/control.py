@@ -108,10 +108,13 @@ class FlowControl:
         self.status = {name: TaskStatus() for name in self._tasks}
         self._schedule = Schedule({name: self._interval_of(name) for name in self._tasks}, now_ms)
 
-    def run_due(self, now_ms: int) -> int | None:
-        """Run the tasks that are due, each once. Returns when to call it again; None if there is nothing more to do."""
+    def run_due(self, now_ms: int, stopping: Callable[[], bool] = lambda: False) -> int | None:
+        """Run the tasks that are due, each once, until `stopping`.
+
+        Returns when to call it again; None if there is nothing more to do.
+        """
         for name, task in self._tasks.items():
-            if self._schedule.is_due(name, now_ms):
+            if self._schedule.is_due(name, now_ms) and not stopping():
                 self._run(name, task, now_ms)
         return self._schedule.next_ms()
 
@@ -225,7 +228,7 @@ class FlowControl:
         source, target = _acls_of_topics(self._clients.source), _acls_of_topics(self._clients.target)
         missing = plan_acls(self.flow, self.remotes, source or (), target or ())
         if missing and target is None:
-            return [Problem("ACLs", f"the target has no authorizer: {len(missing)} are not copied")]
+            return [Problem("ACLs", f"the target has no authorizer: {len(missing)} ACLs are not copied")]
         if missing:
             self._clients.target.create_acls(missing)
         return ()

@@ -110,15 +110,15 @@ class _Tail:
         self._reader.close()
 
     def read(self) -> Sequence[MirrorRecord]:
-        """Raises KafkaError, also if the topic was created again: open it anew then."""
+        """Raises KafkaError, also if the topic was truncated or created again: open it anew then."""
         with naming(self._alias):
             return self._read()
 
     def _read(self) -> Sequence[MirrorRecord]:
         end = self._reader.end_offset()
         if end < self._reader.position:  # without new records the reader does not notice it
-            text = f"{self._topic}: ends at offset {end}, before {self._reader.position}: it was created again"
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
+            text = f"ends at offset {end}, before {self._reader.position}: it was truncated or created again"
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self._topic}: {text}")
         found: list[MirrorRecord] = []
         while self._reader.position < end:
             records = self._reader.read_records(max_wait_ms=100)

@@ -78,8 +78,8 @@ class ControlThread:
     def _run_tasks(self, control: FlowControl) -> None:
         known: dict[str, int] = {}
         while not self._stopping.is_set():
-            next_ms = control.run_due(_time_ms())
-            if control.partitions != known:
+            next_ms = control.run_due(_time_ms(), self._stopping.is_set)
+            if control.partitions != known and not self._stopping.is_set():
                 known = control.partitions
                 self._on_topics()
             self._stopping.wait(None if next_ms is None else max(0, next_ms - _time_ms()) / 1000)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import Final
 
 from raylog.config.consumer import AUTO_OFFSET_RESET, EARLIEST
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 from raylog.mirror.config import FlowConfig
 from raylog.mirror.loops import check_loops
 
+NO_FLOW: Final = "clusters: no flow is enabled: set <source>-><target>.enabled=true"
+
 
 def check_built(flows: Sequence[FlowConfig]) -> None:
     """Raises ConfigError."""
     if not flows:
-        raise ConfigError("clusters: no flow is enabled: set <source>-><target>.enabled=true")
+        raise ConfigError(NO_FLOW)
     edges: dict[bool, list[tuple[str, str]]] = {True: [], False: []}
     for flow in flows:
         edges[flow.keeps_names].append((flow.source.alias, flow.target.alias))

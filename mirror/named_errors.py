@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from raylog.client.errors import AdminError
 from raylog.core.errors import KafkaError
 
 _CLUSTER: Final = "cluster "
@@ -22,5 +23,7 @@ def naming(alias: str) -> Iterator[None]:
 
 
 def name_cluster(error: KafkaError, alias: str) -> None:
-    if not error.message.startswith(_CLUSTER):
-        error.message = f"{_CLUSTER}{alias}: {error.message}"
+    """Those of single items, too."""
+    for each in (error, *(error.errors.values() if isinstance(error, AdminError) else ())):
+        if not each.message.startswith(_CLUSTER):
+            each.message = f"{_CLUSTER}{alias}: {each.message}"

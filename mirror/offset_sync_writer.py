@@ -17,7 +17,7 @@ from raylog.mirror.config import FlowConfig
 from raylog.mirror.copied import Copied
 from raylog.mirror.formats import OffsetSync
 from raylog.mirror.named_errors import name_cluster
-from raylog.mirror.offset_translation import OffsetSyncEmitter
+from raylog.mirror.offset_translation import OffsetSyncEmitter, latest_syncs
 from raylog.mirror.waits import until_set
 
 log = logging.getLogger("raylog.mirror")
@@ -45,7 +45,7 @@ class OffsetSyncWriter:
         for run in runs:
             self._unsent += self._emitter.observe(run.tp, run.source_offset, run.target_offset, run.count)
         if len(self._unsent) > UNSENT_MAX:
-            self._unsent = list({sync.tp: sync for sync in self._unsent}.values())
+            self._unsent = latest_syncs(self._unsent)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Another worker copies these from now on, or the same one anew. What they have reached is still written."""

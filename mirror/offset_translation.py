@@ -10,6 +10,7 @@ records a second time. A group that fails over before these are copied may begin
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -86,6 +87,19 @@ class OffsetSyncEmitter:
     def _synced(self, tp: TopicPartition, known: _Observed) -> OffsetSync:
         known.synced_upstream, known.synced_downstream = known.upstream_offset, known.downstream_offset
         return OffsetSync(tp, known.upstream_offset, known.downstream_offset)
+
+
+def latest_syncs(syncs: Iterable[OffsetSync]) -> list[OffsetSync]:
+    """The last one of each partition, behind the one that says that the partition was created again."""
+    began: dict[TopicPartition, OffsetSync] = {}
+    latest: dict[TopicPartition, OffsetSync] = {}
+    for sync in syncs:
+        if sync.upstream_offset == BEFORE_FIRST:
+            began[sync.tp] = sync
+            latest.pop(sync.tp, None)
+        else:
+            latest[sync.tp] = sync
+    return [*began.values(), *latest.values()]
 
 
 class OffsetSyncStore:

@@ -41,6 +41,9 @@ class BatchWriter(DataSourceArrowWriter):
         self._names = schema.names
         types = [(each.name, each.dataType.simpleString()) for each in schema.fields]
         self._columns = sink_columns(types, self._target.topic)
+        self._require_topic()
+
+    def _require_topic(self) -> None:
         self._target.require_topic()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
@@ -53,7 +56,10 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(BatchWriter, DataSourceStreamArrowWriter):
-    """Spark calls `commit` and `abort` with the id of the batch, after the records have been written."""
+    """Made for each batch, with whose id Spark calls `commit` and `abort` after the records have been written."""
+
+    def _require_topic(self) -> None:
+        """The tasks wait for it, as long as a producer does: brokers may be away for a while."""
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
         pass

@@ -16,7 +16,6 @@ from raylog.core.config import INT_MAX
 from raylog.protocol.records.arrow import arrow_schema
 from raylog.protocol.records.isolation import IsolationLevel
 from raylog.raydp_bridge.arguments import optional_integer
-from raylog.raydp_bridge.brokers import given_brokers
 from raylog.raydp_bridge.offset_ranges import OffsetRange
 from raylog.raydp_bridge.ranges import plan_read, read_range
 from raylog.raydp_bridge.read_options import EndingOffsets, ReadOptions, StartingOffsets
@@ -62,7 +61,7 @@ def read_dataset(
         starting_timestamp_ms=starting_timestamp_ms,
         ending_timestamp_ms=ending_timestamp_ms,
     )
-    brokers = given_brokers(bootstrap_servers, client_config, isolation_level=isolation_level)
+    brokers = ClientConfig.of(bootstrap_servers, client_config, isolation_level=isolation_level)
     at_a_time = optional_integer("concurrency", concurrency, 1, INT_MAX)
     return dataset_of(plan_read(options, brokers), brokers, options, concurrency=at_a_time)
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from numbers import Real
 from typing import Any, Final, Self
 
 import ray.data
@@ -24,7 +25,6 @@ from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.protocol.records.isolation import IsolationLevel
 from raylog.raydp_bridge.arguments import checked_flag, optional_integer
-from raylog.raydp_bridge.brokers import given_brokers
 from raylog.raydp_bridge.dataset import dataset_of
 from raylog.raydp_bridge.group_plan import BatchPlan, GroupProgress, next_plan
 from raylog.raydp_bridge.offset_ranges import OffsetRange, Resolved, plan_ranges
@@ -271,8 +271,8 @@ def stream_datasets(
     if not is_text(group_id) or not group_id:
         raise ConfigError(f"group_id={shown(group_id)}: must be text that is not empty")
     limit = optional_integer("max_offsets_per_batch", max_offsets_per_batch, 1, OFFSET_MAX)
-    interval: Any = poll_interval_ms
-    if not isinstance(interval, (int, float)) or not 0 < interval < threading.TIMEOUT_MAX:
+    is_number = isinstance(poll_interval_ms, Real) and not isinstance(poll_interval_ms, bool)
+    if not is_number or not 0 < poll_interval_ms < threading.TIMEOUT_MAX:
         raise ConfigError(f"poll_interval_ms={shown(poll_interval_ms)}: must be a positive number of milliseconds")
     options = ReadOptions.of(
         topic,
@@ -286,7 +286,7 @@ def stream_datasets(
     )
     return DatasetStream(
         replace(options, limits=Limits(limit)),
-        given_brokers(bootstrap_servers, client_config, isolation_level=isolation_level),
+        ClientConfig.of(bootstrap_servers, client_config, isolation_level=isolation_level),
         group_id,
         stop_at_latest=checked_flag("stop_at_latest", stop_at_latest),
         poll_interval_ms=poll_interval_ms,

@@ -12,7 +12,6 @@ from raylog.client import range_reader
 from raylog.client.client_config import ClientConfig
 from raylog.protocol.records.isolation import IsolationLevel
 from raylog.raydp_bridge.arrow import spark_schema
-from raylog.raydp_bridge.brokers import given_brokers
 from raylog.raydp_bridge.offset_ranges import OffsetRange
 from raylog.raydp_bridge.ranges import TopicReader, brokers_of, plan_read, read_range
 from raylog.raydp_bridge.read_options import EndingOffsets, ReadOptions, StartingOffsets
@@ -65,7 +64,7 @@ def read_topic(
         skip_malformed=skip_malformed,
         fail_on_data_loss=fail_on_data_loss,
     )
-    brokers = given_brokers(bootstrap_servers, client_config, isolation_level=isolation_level)
+    brokers = ClientConfig.of(bootstrap_servers, client_config, isolation_level=isolation_level)
     return _frame(spark, options, brokers, reader)
 
 

@@ -4,7 +4,7 @@ LeaveGroup removes members of the consumer protocol as well, for administrators.
 The coordinator assigns for them as well. A member that has to take a step towards its target gets REBALANCE_IN_PROGRESS
 for its heartbeats, joins again, saying what it owns, and gets by SyncGroup what it may have now. Its member epoch is
 its generation. A member with an eager assignor owns nothing when it joins, so that it needs one step.
-Source: KIP-848, "Upgrade and downgrade"; for what it leaves open, the behaviour of Apache Kafka 4.1.
+Source: KIP-848, "Upgrade and downgrade"; for what it leaves open, the behaviour of Apache Kafka 4.2.
 """
 
 from __future__ import annotations
@@ -224,7 +224,9 @@ def _any_member(group: ConsumerGroup, member_id: str, instance_id: str | None) -
     """Of either protocol. Raises KafkaError: UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
     if instance_id is not None:
         owner = group.static.get(instance_id)
-        if owner is not None and owner != member_id:
+        if owner is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        if owner != member_id:
             raise KafkaError(ErrorCode.FENCED_INSTANCE_ID)
     member = group.members.get(member_id)
     if member is None:

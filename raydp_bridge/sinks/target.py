@@ -7,10 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from raylog.client.bootstrap import resolve
 from raylog.client.client_config import ClientConfig, checked_properties
+from raylog.client.cluster_view import parse_servers
 from raylog.client.given_config import given_config
 from raylog.client.given_values import checked_keys, is_text, shown
 from raylog.client.producer.producer import Producer
+from raylog.config.client import BOOTSTRAP_SERVERS
 from raylog.config.producer import (
     BATCH_SIZE,
     ENABLE_IDEMPOTENCE,
@@ -21,7 +24,6 @@ from raylog.config.producer import (
 )
 from raylog.core.errors import ConfigError
 from raylog.core.password import Password
-from raylog.raydp_bridge.brokers import given_brokers
 
 _DEFAULTS: Final = {BATCH_SIZE.name: "1000000"}
 """Rows come many at a time: batches need not be small to be sent soon."""
@@ -57,7 +59,8 @@ class SinkTarget:
             raise ConfigError(f"topic={shown(topic)}: must be the name of a topic")
         keys = checked_keys("producer_config", producer_config)
         given = {name.replace("_", "."): value for name, value in keys.items()}
-        brokers = given_brokers(bootstrap_servers, client_config, producer_config=given)
+        brokers = ClientConfig.of(bootstrap_servers, client_config)
+        _check_servers(given.get(BOOTSTRAP_SERVERS.name), brokers.bootstrap_servers)
         defaults = _DEFAULTS | ({ENABLE_IDEMPOTENCE.name: "true"} if exactly_once else {})
         merged = {**defaults, **brokers.keys_of(PRODUCER_CONFIG), **checked_properties(given)}
         if TRANSACTIONAL_ID.name in merged:
@@ -90,3 +93,15 @@ class SinkTarget:
             producer.close(CLOSE_SECONDS)
             raise
         producer.close()
+
+
+def _check_servers(given: Any, servers: str) -> None:
+    """Raises ConfigError for a producer's bootstrap.servers that have no address of `servers`, which are used."""
+    if given and (not isinstance(given, str) or _addresses(resolve(given).servers).isdisjoint(_addresses(servers))):
+        rule = f"names other brokers than {shown(servers)}"
+        raise ConfigError(f"{BOOTSTRAP_SERVERS.name}={shown(given)} in producer_config: {rule}")
+
+
+def _addresses(servers: str) -> set[tuple[str, int]]:
+    """Raises ConfigError."""
+    return {(host.lower(), port) for host, port in parse_servers(servers)}

@@ -114,11 +114,11 @@ def test_leave_group_removes_members_of_the_consumer_protocol(is_present: bool) 
     coordinator.settle(*members)
     if not is_present:
         static.leave(for_a_while=True)
-    leaving = [("", "i"), ("s", "i"), ("m", None), ("m", "i"), ("x", None), ("", "j")]
+    leaving = [("", "i"), ("s", "i"), ("m", None), ("m", "i"), ("x", None), ("", "j"), ("n", "j")]
     assert coordinator.shard.leave("g", leaving, coordinator.now) == [
         *[ErrorCode.NONE] * 3,
         ErrorCode.FENCED_INSTANCE_ID,
-        *[ErrorCode.UNKNOWN_MEMBER_ID] * 2,
+        *[ErrorCode.UNKNOWN_MEMBER_ID] * 3,
     ]
     assert (coordinator.member_ids, coordinator.group.static) == ({"n"}, {})
     coordinator.settle(members[2])

@@ -146,6 +146,8 @@ def test_topics_configurations_and_acls_follow(sides: tuple[Side, Side]) -> None
     east, west = sides
     east.create("orders", 2, retention_ms="7200000", message_timestamp_type="LogAppendTime")
     with control(flow_of(sides, "orders", groups="none")) as mirror:
+        assert mirror.run_due(NOW, lambda: True) == NOW
+        assert not any(each.runs for each in mirror.status.values()), "no task begins after a stop"
         assert mirror.run_due(NOW) == NOW + STEP
         assert mirror.remotes == {"orders": "east.orders"}
         assert mirror.partitions == {"orders": 2}
@@ -207,7 +209,7 @@ def test_acls_that_a_target_without_an_authorizer_cannot_have_are_a_problem(
         plain = Side(running.bootstrap_servers, admin)
         for ends, problems in (
             ((plain, west), []),
-            ((west, plain), ["the target has no authorizer: 1 are not copied"]),
+            ((west, plain), ["the target has no authorizer: 1 ACLs are not copied"]),
         ):
             with control(flow_of(ends, "guarded")) as mirror:
                 mirror.run_due(NOW)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -16,7 +17,7 @@ from tests.support.hang import wait_until
 def test_an_unexpected_error_is_shown_and_the_control_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
     repaired = threading.Event()
 
-    def run_due(control: FlowControl, now_ms: int) -> int:
+    def run_due(control: FlowControl, now_ms: int, stopping: Callable[[], bool]) -> int:
         if not repaired.is_set():
             raise ZeroDivisionError
         return now_ms + 10

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from raylog.core.ids import TopicPartition
 from raylog.mirror.formats import BEFORE_FIRST, OffsetSync
-from raylog.mirror.offset_translation import OffsetSyncEmitter, OffsetSyncStore
+from raylog.mirror.offset_translation import OffsetSyncEmitter, OffsetSyncStore, latest_syncs
 from tests.support.forms import by_form
 
 TP = TopicPartition("orders", 0)
@@ -89,6 +89,15 @@ def test_of_a_source_topic_that_was_created_again_before_the_syncs_were_read_the
         store.add(each)
     store.loaded()
     assert [store.translate(TP, offset) for offset in (4, 5, 100)] == [None, 20, 21]
+
+
+def test_the_latest_syncs_keep_the_beginning_of_a_topic_that_was_created_again() -> None:
+    syncs = [sync(80, 8), sync(100, 10), sync(BEFORE_FIRST, 10), sync(5, 20), sync(200, 1000)]
+    assert latest_syncs(syncs) == [sync(BEFORE_FIRST, 10), sync(200, 1000)]
+    assert latest_syncs(syncs[:2]) == [sync(100, 10)]
+    assert latest_syncs(syncs[:3]) == [sync(BEFORE_FIRST, 10)]
+    store = store_of(sync(100, 10), *latest_syncs(syncs))
+    assert [store.translate(TP, offset) for offset in (4, 200)] == [11, 1000]
 
 
 def test_old_syncs_are_thinned_out_and_recent_ones_are_precise() -> None:

@@ -63,7 +63,7 @@ def test_the_status_and_the_log_of_a_flow_name_the_cluster(
         shown = refusals(run.status())
     assert len(shown) >= 2
     assert all(f"{REFUSED}: cluster {refusing}: Authentication failed" in line for line in shown), shown
-    logged = [str(vars(each)["reason"]) for each in caplog.records if each.name == "raylog.mirror"]
+    logged = [str(vars(each).get("reason", "")) for each in caplog.records if each.name == "raylog.mirror"]
     refused = [reason for reason in logged if reason.startswith(REFUSED)]
     assert refused
     assert all(reason.startswith(f"{REFUSED}: cluster {refusing}: ") for reason in refused), refused

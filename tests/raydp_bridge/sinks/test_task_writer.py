@@ -164,7 +164,7 @@ def test_the_transactional_id_is_that_of_the_sink_in_the_properties_of_the_clien
         ({"bootstrap_servers": 5}, "bootstrap.servers=5: must be text, such as host:port"),
         ({"producer_config": "acks=all"}, "producer_config must be a mapping of Kafka's keys, such as "),
         ({"producer_config": {5: "x"}}, "5: the key of a configuration must be text"),
-        ({"client_config": [("acks", "all")]}, "client_config must be a mapping of Kafka's keys, such as "),
+        ({"client_config": [("acks", "all")]}, "the properties of a client must be a mapping of Kafka's keys"),
     ],
 )
 def test_arguments_of_a_wrong_type_are_refused_by_name(arguments: dict[str, Any], message: str) -> None:
