@@ -20,8 +20,8 @@ LOG_CLEANUP_POLICY: ConfigKey[tuple[str, ...]] = ConfigKey(
     ConfigType.LIST,
     (DELETE,),
     "What happens to old segments: delete removes them by retention time and size, compact keeps only the latest record"
-    " of each key, compact,delete does both.",
-    lambda value: None if value and set(value) <= {COMPACT, DELETE} else "must be compact, delete or compact,delete",
+    " of each key, compact,delete does both. If empty, all segments are kept (KIP-1161).",
+    lambda value: None if set(value) <= {COMPACT, DELETE} else "must be compact, delete, compact,delete or empty",
     dynamic=True,
 )
 LOG_CLEANER_ENABLE: ConfigKey[bool] = ConfigKey(

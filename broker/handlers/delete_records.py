@@ -3,9 +3,9 @@
 Offset -1 is the high watermark. The response waits up to timeout_ms until all live replicas have the new log start
 offset; the low watermark is the smallest of theirs. The records are unreadable on the leader at once; files are deleted
 by the next retention check. A broker that is killed before log.flush.start.offset.checkpoint.interval.ms have passed
-may restart with the old log start offset, as in Kafka. A topic whose cleanup.policy lacks delete is refused with
-POLICY_VIOLATION. Of a partition that a request names twice the last offset counts, as in Kafka. Requires DELETE on
-each topic.
+may restart with the old log start offset, as in Kafka. A topic whose cleanup.policy is compact alone is refused with
+POLICY_VIOLATION; one with an empty policy is not (KIP-1161). Of a partition that a request names twice the last offset
+counts, as in Kafka. Requires DELETE on each topic.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ def _delete(broker: BrokerServices, exchange: Exchange, tp: TopicPartition, offs
         if tp.topic in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
         partition = broker.partition(tp)
-        if not partition.log.settings.is_deleted:
+        settings = partition.log.settings
+        if settings.is_compacted and not settings.is_deleted:
             raise KafkaError(ErrorCode.POLICY_VIOLATION)
         before = partition.high_watermark if offset == HIGH_WATERMARK else Offset(offset)
         partition.delete_records_before(before)

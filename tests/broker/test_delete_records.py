@@ -102,6 +102,21 @@ def test_topics_that_are_only_compacted_are_refused(broker: DirectBroker) -> Non
     assert delete(broker, 0, topic="both") == [(0, ErrorCode.NONE)]
 
 
+def test_a_topic_with_an_empty_cleanup_policy_keeps_its_records_until_they_are_deleted(broker: DirectBroker) -> None:
+    broker.create_topic("kept", cleanup_policy="", retention_ms="1", retention_bytes="1")
+    broker.create_topic("expired", cleanup_policy="delete", retention_ms="1")
+    for topic in ("kept", "expired"):
+        for number in range(10):
+            broker.produce([b"%d" % number * 100], topic=topic)
+    broker.pass_time(2000)
+    logs = [broker.broker.partition(TopicPartition(topic, 0)).log for topic in ("kept", "expired")]
+    assert [log.log_start_offset for log in logs] == [0, 10]
+    before = logs[0].segment_count
+    assert delete(broker, 7, topic="kept") == [(7, ErrorCode.NONE)]
+    broker.pass_time(2000)
+    assert (logs[0].log_start_offset, logs[0].segment_count < before) == (7, True)
+
+
 def test_retention_deletes_the_files_and_the_log_start_offset_survives_a_stop(broker: DirectBroker) -> None:
     before = len(broker.disk.listdir("/broker-0/t-0"))
     delete(broker, 7)

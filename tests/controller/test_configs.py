@@ -82,8 +82,12 @@ def test_append_and_subtract_apply_to_the_value_in_force() -> None:
         image(), "t", [change("cleanup.policy", APPEND, "compact")], static=STATIC, replace=False
     )
     assert ("cleanup.policy", "delete,compact") in added.records[0].configs  # type: ignore[union-attr]
-    with pytest.raises(KafkaError, match="must be compact, delete or compact,delete"):
-        alter_topic_configs(image(), "t", [change("cleanup.policy", SUBTRACT, "delete")], static=STATIC, replace=False)
+    removed = alter_topic_configs(
+        image(), "t", [change("cleanup.policy", SUBTRACT, "delete")], static=STATIC, replace=False
+    )
+    assert ("cleanup.policy", "") in removed.records[0].configs  # type: ignore[union-attr]
+    with pytest.raises(KafkaError, match="must be compact, delete, compact,delete or empty"):
+        alter_topic_configs(image(), "t", [change("cleanup.policy", APPEND, "keep")], static=STATIC, replace=False)
 
 
 def test_a_value_that_older_describe_configs_cannot_carry_is_refused() -> None:
