@@ -121,11 +121,23 @@ def connect(path: Path, kind: int, *, timeout_seconds: float) -> socket.socket:
         wait = _TIMEVAL.pack(microseconds // 1_000_000, microseconds % 1_000_000)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, wait)
         sock.connect(str(path))
+        while not _is_connected(sock):  # a signal has ended the wait, which Python takes for success
+            sock.connect(str(path))
         sock.settimeout(timeout_seconds)
     except BaseException:
         sock.close()
         raise
     return sock
+
+
+def _is_connected(sock: socket.socket) -> bool:
+    try:
+        sock.getpeername()
+    except OSError as error:
+        if error.errno == errno.ENOTCONN:
+            return False
+        raise
+    return True
 
 
 def check_is_private(directory: Path) -> None:

@@ -51,7 +51,8 @@ SECONDS_MAX = 60.0
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
-    with cluster_process({}, tmp_path_factory.mktemp("local") / "log") as process:
+    config = {"log.retention.ms": "-1"}  # the record is from 1970
+    with cluster_process(config, tmp_path_factory.mktemp("local") / "log") as process:
         with RawClient(process.bootstrap_servers, client_id="test") as client:
             client.metadata(["t"], create=True)
             client.produce(TP, build_batch([NewRecord(None, b"first", 0)]))

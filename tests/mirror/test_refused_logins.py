@@ -15,6 +15,7 @@ from raylog.mirror.config import parse_mirror_config
 from raylog.mirror.flow_status import FlowStatus
 from tests.mirror.flows import running
 from tests.support.cluster_thread import RunningCluster, cluster_thread
+from tests.support.hang import wait_until
 
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 CONFIG = {
@@ -31,10 +32,13 @@ REFUSED = "SASL_AUTHENTICATION_FAILED"
 def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, RunningCluster]]:
     folder = tmp_path_factory.mktemp("logins")
     with cluster_thread(CONFIG, folder / "east") as east, cluster_thread(CONFIG, folder / "west") as west:
-        yield {"east": east, "west": west}
+        both = {"east": east, "west": west}
+        with running(parse_mirror_config(file_with_wrong_password(both, None)).flows[0]) as run:
+            wait_until(lambda: run.worker.shard_count is not None)  # failover asks for what is copied first
+        yield both
 
 
-def file_with_wrong_password(clusters: dict[str, RunningCluster], refusing: str, *more: str) -> str:
+def file_with_wrong_password(clusters: dict[str, RunningCluster], refusing: str | None, *more: str) -> str:
     lines = ["clusters = east, west", "east->west.enabled = true", "emit.heartbeats.interval.seconds = 1", *more]
     for alias, cluster in clusters.items():
         password = "wrong" if alias == refusing else "right"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -150,6 +152,26 @@ def test_connecting_to_a_busy_socket_waits(path: Path) -> None:
         later.join()
         for sock in waiting:
             sock.close()
+
+
+def test_a_signal_does_not_end_the_wait_for_a_busy_socket(path: Path) -> None:
+    signals = 0
+
+    def handle(*_: object) -> None:
+        nonlocal signals
+        signals += 1
+        if signals == 3:
+            listener.accept()[0].close()
+
+    with unix.listen(path, unix.DATAGRAMS) as listener, ExitStack() as cleanup:
+        for _ in range(unix.BACKLOG + 1):
+            cleanup.callback(unix.connect(path, unix.DATAGRAMS, timeout_seconds=60).close)
+        cleanup.callback(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, handle))
+        cleanup.callback(signal.setitimer, signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+        with unix.connect(path, unix.DATAGRAMS, timeout_seconds=60) as sock:
+            sock.send(b"connected")
+        assert signals >= 3
 
 
 def test_a_directory_accessible_to_others_is_not_used(room: Path, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
