@@ -42,7 +42,7 @@ from raylog.actors.local_ray import auth_mode, join_or_start_ray, join_ray, prep
 from raylog.actors.names import check_name
 from raylog.cli.arguments import Subparsers, whole_number
 from raylog.cli.columns import columns
-from raylog.cli.mirror_faults import FaultNews, flow_faults, partition_faults
+from raylog.cli.mirror_faults import FaultNews, actor_and_flow_faults, partition_faults
 from raylog.config.metrics import metrics_address
 from raylog.core.errors import ConfigError
 from raylog.core.logs import log_to_stderr
@@ -132,7 +132,7 @@ def _print_faults(mirror: Mirror) -> None:
     while True:
         time.sleep(FAULTS_SECONDS)
         actors = mirror.status()
-        for fault in news.new([*flow_faults(actors), *partition_faults(actors)], time.monotonic()):
+        for fault in news.new([*actor_and_flow_faults(actors), *partition_faults(actors)], time.monotonic()):
             print(f"raylog: {fault}", file=sys.stderr, flush=True)
 
 
@@ -239,7 +239,7 @@ def table(actors: Sequence[ActorStatus]) -> str:
     ]
     lines = [columns(HEAD, sorted(rows)) if rows else "no partitions"]
     lines += [f"actor {actor.number} shows its metrics at {actor.metrics}" for actor in actors if actor.metrics]
-    return "\n".join(lines + flow_faults(actors))
+    return "\n".join(lines + actor_and_flow_faults(actors))
 
 
 def _number(value: int | None) -> str:

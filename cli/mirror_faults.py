@@ -17,7 +17,7 @@ _NUMBERS: Final = re.compile("[0-9]+")
 """They change while the fault stays: offsets, attempts."""
 
 
-def flow_faults(actors: Sequence[ActorStatus]) -> list[str]:
+def actor_and_flow_faults(actors: Sequence[ActorStatus]) -> list[str]:
     """Actors that do not run, and the errors of flows and of their control tasks."""
     lines = [f"actor {actor.number} is {actor.state}" for actor in actors if actor.state != "running"]
     flows = [flow for actor in actors for flow in actor.flows]

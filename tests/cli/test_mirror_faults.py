@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from raylog.cli.mirror_faults import NEW_MAX, QUIET_SECONDS, FaultNews
+from types import SimpleNamespace
+from typing import Any, cast
+
+from raylog.cli.mirror_faults import NEW_MAX, QUIET_SECONDS, FaultNews, actor_and_flow_faults, partition_faults
 
 REFUSED, BLOCKED = "A->B: topics: refused", "A->B: blocked"
 
@@ -38,3 +41,19 @@ def test_of_very_many_the_first_ones_are_printed() -> None:
     lines = FaultNews().new(faults, 0)
     assert lines[:-1] == faults[:NEW_MAX]
     assert lines[-1] == "and 7 more, which raylog mirror status shows"
+
+
+def test_each_fault_of_actors_flows_and_partitions_is_found() -> None:
+    task = SimpleNamespace(task="topics", error=None, problems=("topic t: not copied",))
+    failed = SimpleNamespace(task="groups", error="cluster A: refused", problems=("of the run before",))
+    partitions = [SimpleNamespace(error=error) for error in ("cluster B: full", None, "cluster B: full")]
+    flow = SimpleNamespace(flow="A->B", errors=("cluster A: lost",), control=(task, failed), partitions=partitions)
+    running = SimpleNamespace(number=0, state="running", flows=[flow])
+    actors = cast("Any", [running, SimpleNamespace(number=1, state="starting", flows=[])])
+    assert actor_and_flow_faults(actors) == [
+        "actor 1 is starting",
+        "A->B: cluster A: lost",
+        "A->B: topics: topic t: not copied",
+        "A->B: groups: cluster A: refused",
+    ]
+    assert partition_faults(actors) == ["A->B: cluster B: full"]

@@ -6,6 +6,7 @@ import time
 
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]
 
 from raylog.core.ids import TopicPartition
 from raylog.transport.system_time import now
@@ -52,6 +53,14 @@ def test_a_client_reads_the_table(topic: str, bootstrap_servers: str, client_cla
     assert {row.key: row.value for row in rows} == TABLE
     assert [row.offset for row in rows] == sorted({row.offset for row in rows})
     assert all((row.key, row.value) == (ROWS[row.offset].key, ROWS[row.offset].value) for row in rows)
+
+
+def test_a_topic_may_have_an_empty_cleanup_policy(bootstrap_servers: str) -> None:
+    create_topic(bootstrap_servers, "kept", partitions=1, configs={"cleanup.policy": ""})
+    resource = ConfigResource(ConfigResource.Type.TOPIC, "kept")
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    found = admin.describe_configs([resource])[resource].result(HANG_SECONDS)
+    assert found["cleanup.policy"].value == ""
 
 
 def test_a_record_without_a_key_is_refused(topic: str, bootstrap_servers: str) -> None:

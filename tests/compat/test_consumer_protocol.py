@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
 from confluent_kafka import ConsumerGroupState, ConsumerGroupType
 from confluent_kafka.admin import AdminClient
+from kafka import KafkaAdminClient
+from kafka.admin import MemberToRemove
+from kafka.errors import NoError
 
 import raylog
 from raylog.client.admin.configs import ConfigResource, ConfigResourceType
@@ -114,6 +118,17 @@ def test_a_static_member_that_restarts_gets_what_it_had(topic: str, start: Start
     again = start("static", [topic], instance="two")
     wait_until(lambda: again.holds == had, lambda: again.holds)
     assert len(first.assignments) == before
+
+
+def test_an_administrator_removes_a_static_member_that_left(bootstrap_servers: str, topic: str, start: Start) -> None:
+    """By LeaveGroup. Otherwise its partitions wait for it until its session timeout."""
+    first, second = (start("removed", [topic], instance=name) for name in ("one", "two"))
+    wait_for_share([first, second], places(topic))
+    second.close()
+    with closing(KafkaAdminClient(bootstrap_servers=bootstrap_servers)) as admin:
+        removed = admin.remove_group_members("removed", [MemberToRemove(group_instance_id="two")])
+    assert list(removed.values()) == [NoError]
+    wait_for_share([first], places(topic))
 
 
 def test_groups_are_listed_and_described(bootstrap_servers: str, topic: str, start: Start) -> None:

@@ -339,9 +339,10 @@ def test_arguments_of_a_wrong_type_are_refused_by_name(argument: str, values: li
 
 
 def test_options_that_are_no_mapping_of_names_are_refused() -> None:
-    for options in (5, None, {5: "x"}):
+    wrong: tuple[Any, ...] = (5, None, {5: "x"})
+    for options in wrong:
         with pytest.raises(ConfigError):
-            ReadOptions.parse(options, streaming=False)  # type: ignore[arg-type]
+            ReadOptions.parse(options, streaming=False)
 
 
 def test_integers_of_numpy_are_integers() -> None:
